@@ -139,12 +139,28 @@ def attention_cases(n: int, heads: int, kinds: Iterable[str]) -> list[Case]:
     return [every[kind] for kind in kinds]
 
 
+def distance_case(n: int, m: int, d: int) -> Case:
+    """Return an attention to what is near; its distances are not multiplied out."""
+    line = attention_line("-sum[d]((q[..., n, d] - k[..., m, d])**2)/8")
+
+    def eager(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        apart = torch.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist")
+        return torch.softmax(-apart.square() / 8, -1) @ v
+
+    shapes = ((n, d), (m, d), (m, d))
+    return Case(name=f"distances {n} × {m} × {d}", line=line, shapes=shapes, eager=eager)
+
+
 ALL = ("plain", "causal", "window", "bias")
 CASES = (
     *attention_cases(512, 1, ["plain"]),
     *attention_cases(2048, 1, ALL),
     *attention_cases(2048, 8, ALL),
     *attention_cases(8192, 1, ["plain", "causal", "window"]),
+    distance_case(700, 600, 17),
+    distance_case(1500, 1300, 64),
+    distance_case(2000, 2000, 129),
+    distance_case(5000, 5000, 64),
     Case(
         name="InfoNCE 4096 × 256, both ways",
         line=(

@@ -15,15 +15,19 @@ from pullback.define.math.formula import Formula
 from tests.bind.test_blocks import (
     Sides,
     both_ways,
+    by_pytorch,
     drawn,
     gradients_of,
     in_passes,
+    operator,
     random_line,
 )
 from tests.define.long_reductions import LINES, SIZES
 from tests.define.test_passes import formula, pairs_of
 from tests.telling import telling
 from tests.threads import threads
+
+__all__ = ["by_pytorch"]  # a fixture
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +65,9 @@ def require_agreement(
         )
 
 
-@pytest.mark.parametrize("name", telling({n: n for n in LINES}, ["causal", "both ways", "bias"]))
+@pytest.mark.parametrize(
+    "name", telling({n: n for n in LINES}, ["causal", "both ways", "bias", "distances"])
+)
 def test_a_line_and_its_gradients_agree(
     name: str, loops_run: list[bool], seed: int, request: pytest.FixtureRequest
 ) -> None:
@@ -82,10 +88,10 @@ def test_ties_infinities_and_nan_are_as_the_line_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", telling({"64": torch.float64, "32": torch.float32}, ["32"]))
-@pytest.mark.parametrize("name", ["causal", "grouped heads"])
+@pytest.mark.parametrize("name", ["causal", "grouped heads", "distances"])
 def test_vectors_and_edges_of_blocks(name: str, dtype: torch.dtype, seed: int) -> None:
     # Four vectors at a time, single ones, and a part of one; of blocks, a part of the last.
-    sizes = {**SIZES, "n": 90, "m": 167, "d": 5, "e": 33}
+    sizes = {**SIZES, "n": 90, "m": 167, "d": 21, "e": 33}
     for indexed in orders(name):
         tensors = {
             k: v.to(dtype) if v.is_floating_point() else v for k, v in drawn(indexed, sizes).items()
@@ -138,7 +144,7 @@ def test_more_rows_of_blocks_than_sums_of_diagonals(seed: int) -> None:
         require_agreement(indexed, drawn(indexed, sizes), (1, 4))
 
 
-BITS = ("causal", "both ways", "relative bias of each head", "clamped bias")
+BITS = ("causal", "both ways", "relative bias of each head", "clamped bias", "distances")
 
 
 @pytest.mark.parametrize("name", BITS)
@@ -165,6 +171,16 @@ def test_blocks_are_smaller_where_more_of_them_are_left_out(loops_run: list[bool
         ((sweep,),) = passing.sweeps
         found[name] = parts.choose_sides(sweep, (4096, 4096), (("n", 4096), ("m", 4096)))
     assert found == {"plain": (256, 512), "window": (128, 256)}
+    loops_run.append(True)  # nothing is computed here
+
+
+@pytest.mark.usefixtures("by_pytorch")
+@pytest.mark.parametrize("long", [70, pytest.param(600, marks=pytest.mark.thorough)])
+def test_blocks_are_not_taken_of_long_vectors(long: int, loops_run: list[bool]) -> None:
+    """Scores would be computed as a whole for blocks of points and their features."""
+    given = [torch.randn(s, requires_grad=True) for s in ((1200, long), (1100, long), (1100, 5))]
+    shown = str(operator("distances").plan(*given))
+    assert shown.count("blocks of 256 x 512 with own loops, 1 pass") == 2
     loops_run.append(True)  # nothing is computed here
 
 

@@ -88,6 +88,15 @@ LINES: Mapping[str, tuple[str, int, int]] = {
         1,
         1,
     ),
+    "distances": (attention("-sum[d]((q[n, d] - k[m, d])**2)"), 1, 2),
+    "distances of each head": (
+        "f(q[h, n, d], k[h, m, d], v[h, m, e], a[h]) -> o[h, n, e] = s[h, n, m] = "
+        "-a[h]*sum[d](abs(q[h, n, d] - k[h, m, d])); "
+        "p[h, n, m] = exp(s[h, n, m] - max[r](s[h, n, r])); "
+        "o = sum[m](p[h, n, m]*v[h, m, e])/sum[m](p[h, n, m])",
+        1,
+        2,
+    ),
     "log-sum-exp": (
         "f(q[n, d], k[m, d]) -> l[n] = s[n, m] = sum[d](q[n, d]*k[m, d]); z[n] = max[m](s[n, m]); "
         "l = z[n] + log(sum[m](exp(s[n, m] - z[n])))",

@@ -33,12 +33,11 @@ def block_of(sweep: Sweep) -> LoopedBlock:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_every_pass_has_loops_unless_it_has_vectors_of_a_tile(name: str) -> None:
+def test_every_pass_has_loops(name: str) -> None:
     sweeps = sweeps_of(formula(LINES[name][0]))
     assert all(sweep.has_loops for sweep in sweeps)
     if LINES[name][2]:
-        without = [sweep for sweep in sweeps_of(gradients_of(name)) if not sweep.has_loops]
-        assert len(without) == (name == "Gaussian")
+        assert all(sweep.has_loops for sweep in sweeps_of(gradients_of(name)))
 
 
 def test_an_attention_is_two_products_and_a_loop_between_them() -> None:
@@ -49,6 +48,12 @@ def test_an_attention_is_two_products_and_a_loop_between_them() -> None:
     (scaled,) = block.scaled
     assert str(scaled.node.op) == "mul"
     assert not block.of_columns
+
+
+def test_differences_are_summed_and_no_difference_of_products() -> None:
+    block = block_of(sweeps_of(gradients_of("distances"))[-1])
+    # The gradient of v is a product, those of q and k are not.
+    assert (len(block.sinks), len(block.summed)) == (1, 2)
 
 
 def test_its_gradient_has_five_products_and_one_loop() -> None:

@@ -40,7 +40,7 @@ ELSEWHERE = {"probes.md", "packages.md"}
 def test_the_code_on_a_page_runs_and_prints_what_the_page_shows(
     page: Path, tmp_path: Path, seed: int
 ) -> None:
-    done = in_fork(lambda: pages.run(page, tmp_path), folder=tmp_path, seconds=280)
+    done = in_fork(lambda: pages.run(page, tmp_path), folder=tmp_path, seconds=560)
     assert done.returncode == 0, done.stderr
 
 

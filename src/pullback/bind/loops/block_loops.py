@@ -111,8 +111,8 @@ def write_loops(block: LoopedBlock, target: Cpu, scalars: Sequence[str]) -> list
 
 def nests_of(block: LoopedBlock) -> list[tuple[BlockValue, ...]]:
     """Return what is written by one loop each: by one all that has only columns, or rows."""
-    scaled = [(written,) for written in block.scaled]
-    return [group for group in (block.of_columns, block.of_rows, *scaled) if group]
+    alone = [(written,) for written in (*block.scaled, *block.summed)]
+    return [group for group in (block.of_columns, block.of_rows, *alone) if group]
 
 
 def nest_of(block: LoopedBlock, group: Sequence[BlockValue], dtypes: Mapping[str, str]) -> Nest:
@@ -127,4 +127,6 @@ def nest_of(block: LoopedBlock, group: Sequence[BlockValue], dtypes: Mapping[str
         lane = block.columns if is_wide else None
         return Nest(outputs=outputs, lane=lane, outer=(block.rows,), in_place=True)
     outer, lane = outputs[0].indices
+    if group[0] in block.summed:
+        return Nest(outputs=outputs, lane=lane, outer=(outer,), vectors=2, rows=4, in_place=True)
     return Nest(outputs=outputs, lane=lane, outer=(outer,), in_place=True)

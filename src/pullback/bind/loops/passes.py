@@ -110,17 +110,13 @@ class BlockPass:
             )
             for number in _Steps(written, block).program(kernels, addresses, loops.lanes)
         ]
-        turns = any(
-            block.of_columns or any(sink.own.index == block.rows for sink in block.sinks)
-            for block in self.blocks
-        )
         program = (
             *(len(written.axes), *(extent for _, _, extent in written.axes)),
             *self.extents,
             *self.shape,
             written.memory,
             self.compute == torch.float64,
-            turns,
+            any(block.writes_columns for block in self.blocks),
             self.parts if written.sums else 0,
             *(len(self.blocks), *kinds),
             *(len(self.kinds), *self.kinds),
@@ -384,7 +380,9 @@ class _Steps:
             numbers += place
             strides += [step * size for step in steps]
         nest = kernel.nest
-        tasks, each = (nest.outer[0], 1) if nest.outer else (nest.lane, nest.vectors * lanes)
+        tasks, each = (
+            (nest.outer[0], nest.rows) if nest.outer else (nest.lane, nest.vectors * lanes)
+        )
         assert tasks
         sizes = [self.size(name) for name in kernel.sizes]
         numbers += [len(strides), *strides, len(sizes), *sizes]

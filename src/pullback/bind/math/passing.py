@@ -157,9 +157,7 @@ def keeps_statistics(call: IndexedCall, choices: Sequence[Choice]) -> bool:
 
 def find_passing(call: IndexedCall) -> Found | None:
     """Return the wanted outputs of a call in passes over blocks; None if nothing is large."""
-    # Rows and columns may be of one dimension.
-    longest = max(call.sizes.values(), default=0)
-    if longest**2 * itemsize_of(call) < LARGE or 0 in call.sizes.values():
+    if call.needed.dense < LARGE or 0 in call.sizes.values():
         return None
     if any(map(is_traced, call.named.values())):
         return None
@@ -238,6 +236,7 @@ def find_pairs(call: IndexedCall, missing: frozenset[str]) -> dict[Pair, int]:
     """Return the pairs of indices that blocks are taken of, with the bytes of the largest value.
 
     The value is large, and either a product of matrices or larger than inputs and outputs together.
+    Where it has more indices, blocks of two leave the least of it that are longer than others.
     """
     ranges, tiles = _tiles(_Key(call.indexed), missing, tuple(call.outputs.wanted))
     itemsize = itemsize_of(call)
@@ -250,13 +249,21 @@ def find_pairs(call: IndexedCall, missing: frozenset[str]) -> dict[Pair, int]:
 
     taken = bytes_taken(call)
     found: dict[Pair, int] = {}
+    free: dict[Pair, set[frozenset[str]]] = {}
     for pair, part in tiles:
         many = math.prod(extent(index) for index in part.free) * itemsize
         is_wide = min(map(extent, pair)) >= blocks.LEAST
         is_product = part.op in REDUCTIONS and part.type == "real"
         if is_wide and many >= LARGE and (is_product or many > taken):
             found[pair] = max(found.get(pair, 0), many)
-    return dict(sorted(found.items(), key=lambda item: (-item[1], sorted(item[0]))))
+            free.setdefault(pair, set()).add(part.free)
+    areas = {pair: math.prod(map(extent, pair)) for pair in found}
+
+    def is_longest(pair: Pair, within: frozenset[str]) -> bool:
+        return areas[pair] == max(areas[other] for other in found if other <= within)
+
+    kept = {p: n for p, n in found.items() if any(is_longest(p, each) for each in free[p])}
+    return dict(sorted(kept.items(), key=lambda item: (-item[1], sorted(item[0]))))
 
 
 def bytes_taken(call: IndexedCall) -> int:

@@ -43,9 +43,10 @@ from pullback.define.math.node import (
     number,
     read,
 )
-from pullback.define.math.passes import Passes, Statistic, Unfit, make_passes
+from pullback.define.math.passes import PLACED_SUM, Passes, Statistic, Unfit, make_passes
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
+from pullback.define.math.term import term_of
 from pullback.define.math.tiles import Indices, Pair, computed_parts
 
 # Of every condition: holds everywhere, nowhere, or not known.
@@ -113,8 +114,18 @@ class Sweep:
 
     @property
     def outer(self) -> dict[str, Affine]:
-        """How far those of them run that are not summed over within a block."""
-        return {i: extent for i, extent in self.batches.items() if not i.startswith("#")}
+        """How far those of them run that all of a block has: each value of theirs is a block."""
+        every = [own for own in self.statistics if own.op != PLACED_SUM]
+        return {
+            index: extent
+            for index, extent in self.batches.items()
+            if not index.startswith("#") and all(self._has_all(index, own) for own in every)
+        }
+
+    def _has_all(self, index: str, own: Statistic) -> bool:
+        """Return whether a statistic has an index, and all factors of rows and columns have it."""
+        factors = [f for f in term_of(own.body).over if self.pair <= f.free]
+        return index in own.labels and all(index in factor.free for factor in factors)
 
     # --- vectors
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from pullback.define.math import build
 from pullback.define.math.block import BlockMaker, Surroundings, exchanges
@@ -66,6 +67,7 @@ class LoopedMaker(BlockMaker):
         self.weights: dict[Node, str] = {}
         self.vectors: dict[Node, str] = {}
         self.sinks: list[Sink] = []
+        self.summed: list[BlockValue] = []
         self.placings: list[Placing] = []
         self.dims: dict[str, tuple[Affine, ...]] = {}
         self.of_batches: dict[str, tuple[str | None, ...]] = {}
@@ -108,6 +110,7 @@ class LoopedMaker(BlockMaker):
             of_columns=tuple(columns),
             of_rows=tuple(rows),
             scaled=tuple(scaled),
+            summed=tuple(self.hoisted(each, self.is_vector) for each in self.summed),
             sinks=tuple(self.sinks),
             placings=tuple(self.placings),
             operands=tuple(self.operands.values()),
@@ -133,31 +136,48 @@ class LoopedMaker(BlockMaker):
             raise Unfit
         body, state = self.body(own), self.local(own.node)
         if not is_number(body, 0):
-            self.sinks.append(self.product_into(own, state, body, more[0]))
+            self.multiply_into(own, state, body, more[0])
         if not exchanges(own, self.around.running):
             return []
-        indices = tuple(i for i in own.labels if i not in self.batches)
-        return [BlockValue(name=state.name, indices=indices, node=self.exchange(own, state))]
+        return [self.of_statistic(own, state, self.exchange(own, state))]
 
-    def product_into(self, own: Statistic, state: Node, body: Node, more: str) -> Sink:
-        """Return a product that is added to a statistic with one more index."""
+    def multiply_into(self, own: Statistic, state: Node, body: Node, more: str) -> None:
+        """Add a product with a matrix that is added to a statistic with one more index, or a sum.
+
+        What would be a difference of two products, as in the gradients of squared distances, is
+        added up term by term: nothing cancels that does not in the line.
+        """
         term = term_of(body)
         factors = [factor for factor in term.over if more in factor.free]
         others = tuple(factor for factor in term.over if more not in factor.free)
         weight = replace(term, factor=1.0, over=others)
-        if len(factors) != 1 or more in weight.free or body.type != "real":
+        if not factors or more in weight.free or body.type != "real":
             raise Unfit
-        (factor,) = factors
-        self.require_matrix(factor, own.index, more)
-        return Sink(
-            own=own,
-            state=state,
-            weight=self.tile(weight.node),
-            factor=factor,
-            more=more,
-            scale=term.factor,
-            is_guarded=bool(term.conditions),
+        name = self.tile(weight.node)
+        if len(factors) > 1 or not self.is_matrix(factors[0], own.index, more):
+            if term.conditions or has_any_reduction(factors):
+                raise Unfit
+            tile = read(name, [at(self.rows), at(self.columns)])
+            part = replace(Term(factor=term.factor), over=(tile, *factors)).node
+            part = own.reduce(part, self.size, self.by_data)
+            self.summed.append(self.of_statistic(own, state, build.apply("add", state, part)))
+            return
+        self.sinks.append(
+            Sink(
+                own=own,
+                state=state,
+                weight=name,
+                factor=factors[0],
+                more=more,
+                scale=term.factor,
+                is_guarded=bool(term.conditions),
+            )
         )
+
+    def of_statistic(self, own: Statistic, state: Node, node: Node) -> BlockValue:
+        """Return what is written to a block's part of a statistic."""
+        indices = tuple(index for index in own.labels if index not in self.batches)
+        return BlockValue(name=state.name, indices=indices, node=node)
 
     def placing(self, own: Statistic) -> Placing:
         """Return what adds a tile's values to where its indices say."""
@@ -187,11 +207,10 @@ class LoopedMaker(BlockMaker):
         self.dims[name] = (size_of(self.rows), size_of(self.columns))
         return name
 
-    def require_matrix(self, node: Node, *indices: str) -> None:
-        """Refuse what is not read as a matrix of two indices."""
-        is_matrix = node.op == READ and node.type == "real" and len(node.places) == len(indices)
-        if not is_matrix or {place.index for place in node.places} != {*indices}:
-            raise Unfit
+    def is_matrix(self, node: Node, *indices: str) -> bool:
+        """Return whether a node is read as a matrix of two indices."""
+        is_read = node.op == READ and node.type == "real" and len(node.places) == len(indices)
+        return is_read and {place.index for place in node.places} == {*indices}
 
     # --- vectors
 
@@ -226,11 +245,12 @@ class LoopedMaker(BlockMaker):
         """Refuse what the loops do not compute in this order, or one batch at a time."""
         written = {each.name for each in columns if each.name in self.of_batches}
         nodes = [[each.node for each in group] for group in (columns, rows, scaled)]
+        summed = [each.node for each in self.summed]
         if (
-            any(node.free & self.batches for node in in_order([*nodes[0], *nodes[1], *nodes[2]]))
+            any(node.free & self.batches for node in in_order([*chain(*nodes), *summed]))
             or has_reduction(nodes[0], self.columns)
             or has_reduction(nodes[1], self.rows)
-            or any(node.op in REDUCTIONS for node in in_order(nodes[2]))
+            or has_any_reduction(nodes[2])
             or not written.isdisjoint(names_read(nodes[1]))
         ):
             raise Unfit
@@ -310,3 +330,8 @@ def _same(node: Node) -> Node:
 def has_reduction(nodes: Iterable[Node], index: str) -> bool:
     """Return whether a reduction over rows, or over columns, is in some nodes."""
     return any(part.op in REDUCTIONS and part.size == size_of(index) for part in in_order(nodes))
+
+
+def has_any_reduction(nodes: Iterable[Node]) -> bool:
+    """Return whether a reduction is in some nodes."""
+    return any(part.op in REDUCTIONS for part in in_order(nodes))

@@ -101,6 +101,8 @@ class LoopedBlock:
         of_columns: written first, by a loop over the columns.
         of_rows: written by a loop over the rows: vectors, and values of rows and columns.
         scaled: written after these: statistics with one more index.
+        summed: written last, added up over rows or columns: what is multiplied there with no
+            matrix, but with something that is computed of rows and columns and one more index.
         sinks: products after the loops.
         placings: what is added after them, value by value.
         operands: the parts of tensors that are read or written.
@@ -117,6 +119,7 @@ class LoopedBlock:
     of_columns: tuple[BlockValue, ...]
     of_rows: tuple[BlockValue, ...]
     scaled: tuple[BlockValue, ...]
+    summed: tuple[BlockValue, ...]
     sinks: tuple[Sink, ...]
     placings: tuple[Placing, ...]
     operands: tuple[Operand, ...]
@@ -129,3 +132,12 @@ class LoopedBlock:
         """The names of the tensors that are read or written."""
         names = [*(o.tensor for o in self.operands), *(each.own.name for each in self.placings)]
         return dict.fromkeys(names)
+
+    @property
+    def writes_columns(self) -> bool:
+        """Whether something is written that blocks of other rows write too."""
+        return bool(
+            self.of_columns
+            or any(sink.own.index == self.rows for sink in self.sinks)
+            or any(self.columns in each.indices for each in self.summed)
+        )
