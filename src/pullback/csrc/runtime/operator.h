@@ -98,7 +98,7 @@ class Computation {
 struct Definition {
   Signature signature;
   std::optional<Program> backward, jvp;
-  /// Where `rows` says which calls keep statistics: of tensors in half precision, and of others.
+  /// The second is that of rows in half precision, whose statistics are kept in single.
   std::optional<Keeping> keeping, keeping_of_half;
   std::optional<Rows> rows;
   NativeKernel cpu, cuda;
