@@ -274,8 +274,6 @@ def explain_win(way: str, point: Point, peer: str, rungs: Sequence[Point]) -> st
     start = least_of(family, point.ladder.dtype)[way]
     if seconds[OURS] - seconds[peer] < start:
         return share_of_start(way, point, len(ways))
-    if way == "backward" and family.saved:
-        return f"the peer kept {family.saved}"
     if seconds[OURS] < MEMORY * seconds[COPY]:
         return f"memory: {seconds[OURS] / seconds[COPY]:.1f} times a copy of as many bytes"
     best = min(each.cost(way) for each in rungs)

@@ -27,7 +27,6 @@ class Family:
         axes: the sizes that a ladder goes along, and how far.
         others: where the sizes are drawn that no ladder goes along.
         work: the sizes whose product is the work; also what eager holds at once.
-        saved: what PyTorch's operation keeps for its gradient, which a line computes again.
         least: that is worth measuring.
         most: the largest work that is measured.
     """
@@ -38,7 +37,6 @@ class Family:
     axes: Mapping[str, Range]
     others: Mapping[str, Range]
     work: str
-    saved: str = ""
     least: int = 10_000
     most: int = 60_000_000
 
@@ -132,7 +130,6 @@ FAMILIES = (
         axes=ROWS,
         others=WIDE,
         work="b n",
-        saved="its result, of which the gradient is exp(x - y); we find maximum and sum again",
     ),
     Family(
         name="layer norm",
@@ -142,7 +139,6 @@ FAMILIES = (
         axes=ROWS,
         others=WIDE,
         work="b n",
-        saved="mean and deviation; we find them again, for the gradient of x and those of g and c",
     ),
     Family(
         name="correlation",

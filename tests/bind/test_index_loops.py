@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
+import pullback as pb
 from pullback.bind import runtime
 from pullback.bind.dense import evaluate
 from pullback.bind.loops import nests
 from pullback.bind.loops.nests import NoLoops, Own
-from pullback.bind.math import ready, samples, tolerance, verified
+from pullback.bind.math import choose, ready, samples, tolerance, verified
 from pullback.bind.math.call import Choice, call_of
 from pullback.define import parse as lines
 from pullback.define.math import derived as derivatives
@@ -577,3 +578,28 @@ def test_infinities_that_cancel_in_another_order_are_no_difference() -> None:
         assert tolerance.describe_difference(got, want, want.double(), has_sums=True) is None
     assert tolerance.describe_difference(infinite, -infinite, -infinite.double(), has_sums=True)
     assert tolerance.describe_difference(nan, torch.ones(2), torch.ones(2).double(), has_sums=True)
+
+
+BESIDE = (
+    "(w[d], x[n, d]) -> (s[d], y[n, d], m[n]) = m[n] = mean[k](x[n, k]); y = w*(x - m[n]); "
+    "s = sum[n](x[n, d]*(x[n, d] - m[n])/(1 + m[n]**2))"
+)
+
+
+def test_outputs_of_rows_and_sums_over_rows_share_a_loop(seed: int) -> None:
+    """In whichever order the line has them, for any sizes, with the same bits for all threads."""
+    op = pb.operator(f"test::loops_beside{BESIDE}")
+    for n, d in ((131, 67), (70, 7)):
+        x, w = torch.randn(n, d), torch.randn(d)
+        with torch.no_grad():
+            assert len(choose.choose_executors(call_of(op.definition, (w, x)))) < 3
+        found = op(w, x)
+        mean = x.double().mean(1, keepdim=True)
+        about = x.double() - mean
+        expected = (x * about / (1 + mean**2)).sum(0), w * about, mean[:, 0]
+        for own, value in zip(found, expected, strict=True):
+            torch.testing.assert_close(own, value.float(), rtol=1e-4, atol=1e-4)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        assert all(map(torch.equal, op(w, x), found))
+        torch.set_num_threads(threads)

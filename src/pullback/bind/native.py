@@ -83,7 +83,8 @@ class Supply:
             It is called from any thread, and from two at once if both need a loop first. None for
             an operator without a `NativeFormula`.
         keep: `keep(*arguments)` returns whether a call that is recorded keeps statistics; the
-            operator is then defined with its `Keeping`. None for one that has none.
+            operator is then defined with its `Keeping`. None for one that has none. Where `rows`
+            says which calls do, it is asked once for each `Keeping`.
     """
 
     complete: Callable[[Literal["backward", "jvp"]], None]
@@ -109,6 +110,24 @@ class NativeKeeping(NamedTuple):
         return {**self._asdict(), "backward": self.backward.fields()}
 
 
+class NativeRows(NamedTuple):
+    """Which calls keep statistics of the rows of a tensor: a `Rows`.
+
+    Attributes:
+        argument: the tensor.
+        reduced: its dimensions that the statistics lack.
+        least_length: how many elements a row has, at least.
+        least_rows: how many rows there are.
+        least_elements: how many elements the tensor has.
+    """
+
+    argument: int
+    reduced: tuple[int, ...]
+    least_length: int
+    least_rows: int
+    least_elements: int
+
+
 def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
     definition: Definition,
     backward: Program | None,
@@ -118,6 +137,8 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
     formula: NativeFormula | None = None,
     supply: Supply | None = None,
     keeping: NativeKeeping | None = None,
+    keeping_of_half: NativeKeeping | None = None,
+    rows: NativeRows | None = None,
     shortcuts: object | None = None,
 ) -> Fields:
     """Return all that the runtime knows about an operator: a `Definition`, with its `Signature`.
@@ -130,6 +151,8 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
         formula: what computes it on devices without a kernel.
         supply: where its derivatives come from, if they are made when they are needed.
         keeping: how it keeps statistics.
+        keeping_of_half: how it keeps those of rows where the tensors are in half precision.
+        rows: which calls keep statistics of rows; None if `Supply.keep` says which do.
         shortcuts: the runtime's `Shortcuts`, if it makes the calls that are known.
     """
     line = definition.shaped
@@ -155,6 +178,8 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
         "formula": formula_fields(formula, line) if formula else None,
         "supply": vars(supply) if supply else None,
         "keeping": keeping.fields() if keeping else None,
+        "keeping_of_half": keeping_of_half.fields() if keeping_of_half else None,
+        "rows": rows._asdict() if rows else None,
         "shortcuts": shortcuts,
     }
 

@@ -8,7 +8,8 @@ from functools import cached_property
 from pullback.bind.kinds.notation import IndexNotation
 from pullback.bind.math import choose, derive, verify
 from pullback.bind.math.execute import Executor
-from pullback.bind.math.lazy import Lazy, LazyKeeping
+from pullback.bind.math.kept import KeptKinds, LazyKeeping
+from pullback.bind.math.lazy import Lazy
 from pullback.bind.operator import Operator
 from pullback.bind.registry import operators
 from pullback.define.math.formula import Formula
@@ -35,15 +36,17 @@ class Indexed(IndexNotation):
     @cached_property
     def supplied(self) -> Lazy:
         """What the runtime asks for: whether statistics are kept, too."""
-        return LazyKeeping(self, self.keeps, Kept)
+        return LazyKeeping(self, self.keeps, KeptKinds(of_products=KeptByBlocks, of_rows=Kept))
 
     def keeping(self, given: Iterable[object]) -> tuple[Definition, Definition] | None:
         """Return the operators by which a call keeps statistics of rows, and reads them."""
         own = self.supplied
-        if not isinstance(own, LazyKeeping) or self.runtime is None or not own.keep(*given):
+        if not isinstance(own, LazyKeeping) or self.runtime is None:
             return None
-        assert own.keeping
-        forward, [backward] = own.keeping.forward, own.keeping.backward.calls
+        found = own.keeping_of(tuple(given))
+        if found is None:
+            return None
+        forward, [backward] = found.forward, found.backward.calls
         return operators[forward].definition, operators[backward.operator].definition
 
     def keeps(self, *given: object) -> bool:
@@ -53,16 +56,20 @@ class Indexed(IndexNotation):
 
 
 class Kept(Indexed):
-    """One operator that returns statistics too: for calls that are computed by blocks."""
-
-    def make_executor(self) -> Executor:
-        """Return what computes each call by blocks, wherever that can be done."""
-        return Executor(self.definition, choose.choose_blocks)
+    """One operator that returns statistics too."""
 
     @cached_property
     def supplied(self) -> Lazy:
         """What the runtime asks for."""
         return Lazy(self)
+
+
+class KeptByBlocks(Kept):
+    """One that returns statistics of products of matrices: for calls by blocks."""
+
+    def make_executor(self) -> Executor:
+        """Return what computes each call by blocks, wherever that can be done."""
+        return Executor(self.definition, choose.choose_blocks)
 
 
 class OfProcesses(Indexed):

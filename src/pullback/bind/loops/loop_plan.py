@@ -43,12 +43,12 @@ class KernelPlan:
         step: whose call it is.
         tensors: their places in the list of a call's tensors.
         totals_read: which arguments are totals, and how they have to lie.
-        written: the shapes and dtypes of what it writes; totals are flat.
+        written: the shapes and dtypes of what it writes; totals, which come first, are flat.
         sizes: that it takes.
         tasks: whose product is how many tasks there are for each chunk: a size, and how much of it
             a task has. If the lanes are shared that is so many vectors.
         over: how far the index runs that is cut into chunks.
-        totals: what becomes of what it writes, if it adds up chunks.
+        totals: what becomes of the first that it writes, if it adds up chunks.
     """
 
     step: ScheduleStep
@@ -133,8 +133,10 @@ class _Planner:
                 for k, each in enumerate(kernel.operands)
                 if each not in places and each.name not in own
             ),
-            written=tuple((total.shape, "float64") for total in totals)
-            or tuple((self.shape(output), output.dtype) for output in nest.outputs),
+            written=(
+                *((total.shape, "float64") for total in totals),
+                *((self.shape(o), o.dtype) for o in nest.outputs[len(totals) :]),
+            ),
             sizes=tuple(size_named(name) for name in kernel.sizes),
             tasks=self.tasks(),
             over=self.size(nest.over) if nest.over else None,

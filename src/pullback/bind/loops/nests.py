@@ -49,7 +49,7 @@ class Own:
 
     Attributes:
         indexed: whose outputs they are.
-        outputs: which ones.
+        outputs: which ones, in the order in which the kernels write them.
         dtype: of tensors whose dtype the line leaves open.
         backend: what compiles and runs them.
         target: what they are written for.
@@ -244,7 +244,7 @@ def find(  # noqa: PLR0913, PLR0917  (all that decides which loops there are)
     Args:
         indexed: whose outputs.
         dtype: of tensors whose dtype the line leaves open.
-        outputs: their places.
+        outputs: their places, in any order.
         present: the names of the arguments that are not None.
         sizes: of one call. Loops may be made for the small ones, `Own.specialised`; the others are
             rounded, so that calls of about the same sizes have the same loops.
@@ -252,6 +252,9 @@ def find(  # noqa: PLR0913, PLR0917  (all that decides which loops there are)
             brought are taken: for these sizes, or for any.
     """
     backend = backend or CpuBackend()
+    # Those of rows come before those that are added up from all rows.
+    lines = indexed.line.outputs
+    outputs = tuple(sorted(outputs, key=lambda k: -len(lines[k].labels)))
 
     def of(sizes: Mapping[str, int]) -> Own | NoLoops:
         typical = round_sizes(indexed, sizes, backend.parts)

@@ -59,7 +59,7 @@ class KernelCall:
         count: how many tasks there are.
         share: how many of them a thread of the CPU does at least; on a GPU, the bytes of shared
             memory that a task takes.
-        totals: what becomes of what it writes, if it adds up chunks.
+        totals: what becomes of the first that it writes, if it adds up chunks.
         is_inner: whether what it writes is only for the later kernels.
     """
 
@@ -126,10 +126,9 @@ class LoopCall:
                     launches.refuse()
                 elif said is not None:
                     raise self.own.backend.failure(self.own, said)
-            if kernel.totals:
-                tensors += [total.of(tensors[total.place]) for total in kernel.totals]
-            elif not kernel.is_inner:
-                outputs += written
+            tensors += [total.of(tensors[total.place]) for total in kernel.totals]
+            if not kernel.is_inner:
+                outputs += written[len(kernel.totals) :]
         if outside:
             require_inside()
         return outputs
@@ -203,8 +202,8 @@ class KernelSizing:
             tensors=plan.tensors,
             totals_read=plan.totals_read,
             written=tuple(
-                ((math.prod(shape),) if plan.totals else shape, getattr(torch, dtype))
-                for shape, dtype in written
+                ((math.prod(shape),) if k < len(plan.totals) else shape, getattr(torch, dtype))
+                for k, (shape, dtype) in enumerate(written)
             ),
             sizes=self.shape(plan.sizes),
             count=count,

@@ -67,8 +67,9 @@ def choose_executors(call: IndexedCall) -> list[Choice]:
 def join(call: IndexedCall, found: list[Candidate], backend: Backend) -> list[Candidate]:
     """Return candidates of which one computes what two would, where that is less work.
 
-    Outputs that lack one index of others may be computed by their loops: where all sums of that
-    index are held in memory, what does not depend on it is computed once for both.
+    Outputs that lack one index of others may be computed by their loops: they are written once a
+    row, or added up from all rows; or all sums of that index are held in memory, and what does not
+    depend on it is computed once for both.
     """
     for one, other in itertools.permutations(found, 2):
         owns = [own for _, own in (one, other) if isinstance(own, Own)]
@@ -76,7 +77,10 @@ def join(call: IndexedCall, found: list[Candidate], backend: Backend) -> list[Ca
             continue
         both = call.wanting([*one[0].places, *other[0].places])
         own = find_candidate(both, backend)
-        if isinstance(own, Own) and own.work(call.sizes) < sum(o.work(call.sizes) for o in owns):
+        # A package brings those of each.
+        if not isinstance(own, Own) or (not own.is_available and owns[0].is_available):
+            continue
+        if own.work(call.sizes) < sum(o.work(call.sizes) for o in owns):
             others = [each for each in found if each is not one and each is not other]
             return join(call, [*others, (both, own)], backend)
     return found
@@ -125,7 +129,7 @@ def find_candidate(call: IndexedCall, backend: Backend) -> Own | NoLoops:
 
 def choose_executor(call: IndexedCall, own: Own | NoLoops) -> Choice:
     """Choose between a loop, where there is one, and PyTorch's operations."""
-    group = tuple(call.places)
+    group = tuple(call.places) if isinstance(own, NoLoops) else own.outputs
     if isinstance(own, NoLoops):
         return Choice(outputs=group, own=None, reason=own.reason)
     if reason := why_unusable(own, call.present):

@@ -31,7 +31,7 @@ from pullback.bind.register import register
 from pullback.bind.registry import operators
 from pullback.define.math import derived, notation
 from pullback.define.math.draft import Derived
-from pullback.define.math.statistics import keep_statistics
+from pullback.define.math.statistics import Keeping
 
 KindOf = Literal["backward", "jvp"]
 DERIVE = {"backward": derived.backward, "jvp": derived.jvp}
@@ -61,15 +61,16 @@ def derive_formula(definition: Definition, kind: KindOf) -> Derived | None:
     return DERIVE[kind](definition.formula)
 
 
-def register_statistics(own: Kind, made_of: type[Kind]) -> NativeKeeping | None:
+def register_statistics(
+    own: Kind, found: Keeping | None, made_of: type[Kind]
+) -> NativeKeeping | None:
     """Register the operators that keep statistics and that read them; None if it has none.
 
     Args:
         own: the operator.
+        found: their formulas.
         made_of: the kind of the one that returns them too.
     """
-    assert own.definition.formula
-    found = keep_statistics(own.definition.formula)
     if found is None or len(found.forward.line.outputs) > native.MOST_ARGUMENTS:
         return None
     fused.note_gradients(found.forward, found.backward)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from pullback.bind import native, runtime
@@ -11,10 +10,9 @@ from pullback.bind.kinds.kind import Kind
 from pullback.bind.loops import compiled
 from pullback.bind.math import derive
 from pullback.bind.math.derive import KindOf
-from pullback.bind.native import NativeFormula, NativeKeeping, Supply
+from pullback.bind.native import NativeFormula, NativeKeeping, NativeRows, Supply
 from pullback.bind.program import Program
 from pullback.define.math.formula import Formula
-from pullback.define.math.statistics import find_products
 from pullback.kernels.glue import Device
 
 
@@ -26,6 +24,8 @@ class Lazy:
         programs: the derivatives known so far, by their kind.
         native: its loops, where the runtime calls them.
         keeping: how it keeps statistics, once a call does.
+        keeping_of_half: the same of rows in half precision.
+        rows: which calls keep statistics of rows.
         supply: what the runtime asks for.
     """
 
@@ -34,6 +34,8 @@ class Lazy:
         self.programs: dict[str, Program] = {}
         self.native: NativeFormula | None = None
         self.keeping: NativeKeeping | None = None
+        self.keeping_of_half: NativeKeeping | None = None
+        self.rows: NativeRows | None = None
         self.supply = Supply(complete=self.complete)
 
     def begin(self) -> None:
@@ -70,51 +72,11 @@ class Lazy:
                 formula=self.native,
                 supply=self.supply,
                 keeping=self.keeping,
+                keeping_of_half=self.keeping_of_half,
+                rows=self.rows,
                 shortcuts=self.kind.known_calls,
             )
         )
-
-
-class LazyKeeping(Lazy):
-    """One operator in index notation, whose recorded calls may keep statistics of rows.
-
-    Attributes:
-        keeps: whether a call does, if there are statistics.
-        made_of: the kind of the operator that returns them too.
-        is_new: whether no call has been recorded yet.
-    """
-
-    is_new = True
-
-    def __init__(self, kind: Kind, keeps: Callable[..., bool], made_of: type[Kind]) -> None:
-        super().__init__(kind)
-        self.keeps = keeps
-        self.made_of = made_of
-        if not kind.definition.masked:
-            self.supply = replace(self.supply, keep=self.keep)
-
-    def keep(self, *given: object) -> bool:
-        """Return whether a call keeps statistics; the runtime calls this for each it records."""
-        if self.is_new:
-            self.is_new = False
-            assert self.kind.definition.formula
-            if not find_products(self.kind.definition.formula):
-                self.ask_no_more()
-        if self.supply.keep is None or not self.keeps(*given):
-            return False
-        with derive.lock:
-            if self.keeping is None:
-                self.keeping = derive.register_statistics(self.kind, self.made_of)
-                if self.keeping is None:
-                    self.ask_no_more()
-                else:
-                    self.install()
-        return self.keeping is not None
-
-    def ask_no_more(self) -> None:
-        """Let the runtime call without a question: there are no statistics."""
-        self.supply = replace(self.supply, keep=None)
-        self.install()
 
 
 class LazyFormula(Lazy):

@@ -55,15 +55,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """How one call is computed, and its backward."""
+    """How one call is computed, and its backward.
+
+    Attributes:
+        steps: of both.
+        kept: the statistics of rows that the call keeps for its backward if it is recorded.
+    """
 
     steps: tuple[Step, ...]
+    kept: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         rows: list[str] = []
         for operator in dict.fromkeys(step.operator for step in self.steps):
             rows.append(operator)
             rows += [f"    {step}" for step in self.steps if step.operator == operator]
+            if self.kept and operator == self.steps[0].operator:
+                rows.append(f"    keeps {', '.join(self.kept)}")
         return "\n".join(rows)
 
     __repr__ = __str__
@@ -99,7 +107,8 @@ def plan(kind: Kind, given: tuple[object, ...], device: str | None = None) -> Pl
     else:
         return Plan(tuple(steps))
     steps += steps_of(call_of(backward, gradient_arguments(backward, forward)))
-    return Plan(tuple(steps))
+    outputs = kept[0].line.outputs[len(definition.line.outputs) :] if kept else ()
+    return Plan(tuple(steps), kept=tuple(output.name for output in outputs))
 
 
 def gradient_arguments(backward: Definition, call: IndexedCall) -> tuple[object, ...]:

@@ -228,8 +228,8 @@ class _Maker:
         written = [
             w
             for kernel in call.kernels
-            if not kernel.totals and not kernel.is_inner
-            for w in kernel.written
+            if not kernel.is_inner
+            for w in kernel.written[len(kernel.totals) :]
         ]
         return ReadyLoops(
             call=call,

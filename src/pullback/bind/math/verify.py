@@ -181,12 +181,12 @@ def attempt(run: Callable[[], Sequence[Tensor]]) -> Sequence[Tensor] | str:
 def compute_by_pytorch(
     indexed: Formula, case: Case, outputs: tuple[int, ...], dtype: torch.dtype
 ) -> list[Tensor]:
-    """Return outputs by PyTorch's operations."""
+    """Return outputs by PyTorch's operations, in the order that is given."""
     wanted = [k in outputs for k in range(len(indexed.line.outputs))]
     dtypes = dtypes_of(indexed, dtype)
     device = torch.device("cpu")
     values = evaluate.evaluate(indexed, case.arguments, case.sizes, wanted, dtypes, device)
-    return [value for value in values if value is not None]
+    return [value for k in outputs if (value := values[k]) is not None]
 
 
 def dtypes_of(indexed: Formula, shared: torch.dtype) -> list[torch.dtype]:

@@ -30,14 +30,32 @@ PULLBACK_INLINE Real multiply_add(Real x, Real y, Real z) {
 }
 PULLBACK_INLINE Whole multiply_add(Whole x, Whole y, Whole z) { return x * y + z; }
 
+/// A condition that is known when a loop is compiled.
+template <bool value>
+struct Known {
+  constexpr operator bool() const { return value; }
+};
+
 /// A divisor for many vectors: its reciprocal, and a power of two that keeps that in range.
 struct Divisor {
 #if PULLBACK_ULP < 2
   Real value;
   PULLBACK_INLINE explicit Divisor(Real x) : value(x) {}
+  PULLBACK_INLINE bool is_in_range() const { return true; }
+  PULLBACK_INLINE Divisor in_range() const { return *this; }
   PULLBACK_INLINE friend Real operator/(Real x, const Divisor& by) { return x / by.value; }
 #else
   Real reciprocal, scale;
+
+  /// One whose power of two is 1.
+  struct InRange {
+    Real reciprocal;
+    PULLBACK_INLINE friend Real operator/(Real x, const InRange& by) { return x * by.reciprocal; }
+  };
+  /// Whether it is one in all lanes, which are the same.
+  PULLBACK_INLINE bool is_in_range() const { return scale[0] == 1; }
+  PULLBACK_INLINE InRange in_range() const { return {reciprocal}; }
+
   PULLBACK_INLINE explicit Divisor(Real x) {
     constexpr double far = PULLBACK_DOUBLE ? 0x1p1000 : 0x1p100;
     scale = where(gt(abs(x), splat(far)), splat(1 / far), splat(1.0));

@@ -99,10 +99,18 @@ PULLBACK_INLINE void set_to(double* total, Real value, int64_t count) {
 /// Adds the first `count` lanes of a vector to totals that are kept in double.
 PULLBACK_INLINE void add_to(double* total, Real value, int64_t count) {
   if (count >= lanes) {
-    Lanes<double> sum;
-    __builtin_memcpy(&sum, total, sizeof sum);
-    sum += __builtin_convertvector(value, Lanes<double>);
-    __builtin_memcpy(total, &sum, sizeof sum);
+    // Register by register: GCC takes a vector of two of them through memory.
+    constexpr int parts = sizeof(Lanes<double>) / sizeof(Real), few = lanes / parts;
+    using Part [[gnu::vector_size(sizeof(Real) / parts)]] = Compute;
+    using Sum [[gnu::vector_size(sizeof(Lanes<double>) / parts)]] = double;
+    for (int k = 0; k < parts; ++k) {
+      Part part;
+      Sum sum;
+      __builtin_memcpy(&part, reinterpret_cast<const char*>(&value) + k * sizeof part, sizeof part);
+      __builtin_memcpy(&sum, total + k * few, sizeof sum);
+      sum += __builtin_convertvector(part, Sum);
+      __builtin_memcpy(total + k * few, &sum, sizeof sum);
+    }
     return;
   }
   for (int64_t k = 0; k < count; ++k) total[k] += double(value[k]);

@@ -111,12 +111,13 @@ LoopTensors LoopCall::run(const LoopChain& chain, const std::vector<EntryOrder>&
     sizes.front() = kernel.over.empty() ? 1 : count_chunks(kernel, work, count);
     count *= sizes.front();
     const size_t first = tensors.size();
+    const size_t returned = first + kernel.totals.count;
     for (const LoopKernel::Written& written : kernel.written) {
       Ints shape = evaluate(written.shape, sizes);
       const int64_t elements = count_elements(shape);
-      if (!kernel.totals.empty()) shape = {elements};
+      if (tensors.size() < returned) shape = {elements};
       // Nothing is written where an output is empty.
-      else if (elements == 0) count = 0;
+      else if (elements == 0 && kernel.totals.empty()) count = 0;
       tensors.push_back(allocate(shape, static_cast<at::ScalarType>(written.dtype), device));
     }
     if (count) {
@@ -124,8 +125,9 @@ LoopTensors LoopCall::run(const LoopChain& chain, const std::vector<EntryOrder>&
       if (status & no_memory) throw std::bad_alloc();
       outside = outside || status & index_outside;
     }
-    if (kernel.totals.empty() && !kernel.inner)
-      outputs.insert(outputs.end(), tensors.begin() + static_cast<int64_t>(first), tensors.end());
+    if (!kernel.inner)
+      outputs.insert(outputs.end(), tensors.begin() + static_cast<int64_t>(returned),
+                     tensors.end());
     for (const LoopTotal& total : kernel.totals)
       tensors.push_back(finish(tensors[total.place], total, evaluate(total.shape, sizes)));
   }
@@ -206,7 +208,8 @@ int64_t LoopCall::count_chunks(const LoopKernel& kernel, double work, int64_t pa
   const LoopLimits& limits = table.limits;
   const double most = std::min(work / limits.chunk, static_cast<double>(limits.chunks));
   int64_t chunks = std::min(static_cast<int64_t>(most) + 1, limits.chunks);
-  chunks = std::min(chunks, evaluate(kernel.over, sizes));
+  const int64_t length = evaluate(kernel.over, sizes);
+  chunks = std::min(chunks, std::max(length / limits.rows, std::min(length, limits.few)));
   if (kernel.enough) {
     const int64_t others = std::max<int64_t>(parts, 1);
     chunks = std::min(chunks, (kernel.enough + others - 1) / others);

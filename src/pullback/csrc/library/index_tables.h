@@ -89,7 +89,7 @@ struct LoopKernel {
   IndexKernel function;    // on a CPU
   IndexLauncher launcher;  // on a GPU
   Table<LoopOperand> operands;
-  Table<Written> written;  // flat if there are totals
+  Table<Written> written;  // totals come first, and are flat
   Table<LoopTotal> totals;
   Table<Extent> sizes;
   Table<Share> tasks;    // for each chunk
@@ -213,6 +213,7 @@ struct LoopLimits {
   double grain;         // operations that a thread of a CPU does at least
   double chunk;         // and a chunk
   int64_t chunks;       // at most
+  int64_t rows, few;    // rows of a chunk at least, beyond so few chunks
   int64_t (*shared)();  // bytes of shared memory that rows of a block may take on the current GPU
 };
 

@@ -229,16 +229,60 @@ const Definition& completed(const Entry& entry, const Definition& definition, bo
   }
 }
 
-/// Returns the definition by which a call keeps statistics, if it does.
+/// A definition, and how a call keeps statistics by it; null if it keeps none.
+struct Kept {
+  const Definition& definition;
+  const Keeping* keeping = nullptr;
+};
+
+bool is_worth_it(const Rows& rows, const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_cpu()) return false;
+  int64_t length = 1;
+  for (const int64_t d : rows.reduced) {
+    if (d >= tensor.dim() || d < -tensor.dim()) return false;
+    length *= tensor.size(d);
+  }
+  const int64_t elements = tensor.numel();
+  return length >= rows.least_length && elements >= rows.least_elements &&
+         elements / length >= rows.least_rows;
+}
+
+using KeepingPlace = std::optional<Keeping> Definition::*;
+
+/// Where the statistics of rows are that a call keeps, if it does: all its tensors have one dtype.
+KeepingPlace kept_of_rows(const Definition& definition, c10::ArrayRef<c10::IValue> arguments) {
+  const at::Tensor& own = tensor_of(arguments[definition.rows->argument]);
+  if (!is_worth_it(*definition.rows, own)) return nullptr;
+  const at::ScalarType dtype = own.scalar_type();
+  for (const TensorSpec& input : definition.signature.inputs) {
+    const at::Tensor& tensor = tensor_of(arguments[input.argument]);
+    if (tensor.defined() && tensor.is_floating_point() && tensor.scalar_type() != dtype)
+      return nullptr;
+  }
+  if (dtype == at::kFloat || dtype == at::kDouble) return &Definition::keeping;
+  return dtype == at::kBFloat16 || dtype == at::kHalf ? &Definition::keeping_of_half : nullptr;
+}
+
+/// Returns how a call keeps statistics, if it does.
 ///
 /// Only a plain call does: what a tracer, a mode or a transform sees is the operator itself.
-const Definition* keeping(const Entry& entry, const Definition& definition,
-                          c10::DispatchKeySet keys, c10::ArrayRef<c10::IValue> arguments) {
+Kept keeping(const Entry& entry, const Definition& definition, c10::DispatchKeySet keys,
+             c10::ArrayRef<c10::IValue> arguments) {
   const auto next = (keys & c10::after_ADInplaceOrView_keyset).highestPriorityTypeId();
   const bool plain = next == c10::DispatchKey::CPU || next == c10::DispatchKey::CUDA;
-  if (!plain || !definition.supply || !definition.supply->keep(entry, arguments)) return nullptr;
+  if (!plain || !definition.supply) return {definition};
+  const auto found = [&](const Definition& now) -> Kept {
+    const KeepingPlace own = now.rows ? kept_of_rows(now, arguments) : &Definition::keeping;
+    return own && now.*own ? Kept{now, &*(now.*own)} : Kept{definition};
+  };
+  // Those of rows are known without Python, once it has made what keeps them.
+  if (definition.rows) {
+    const Kept known = found(definition);
+    if (known.keeping || !kept_of_rows(definition, arguments)) return known;
+  }
+  if (!definition.supply->keep(entry, arguments)) return {definition};
   const Definition* const now = entry.definition.load();
-  return now->keeping && continues(*now, definition) ? now : nullptr;
+  return continues(*now, definition) ? found(*now) : Kept{definition};
 }
 
 /// The dispatch keys above the kernels. A Python function is watched for inputs that it changes, so
@@ -274,10 +318,8 @@ class AutogradFunctor final : public c10::OperatorKernel {
     } else {
       const Definition& found = completed(entry_, definition, requires_grad, has_tangent);
       // Tangents are computed without statistics.
-      const Definition* const kept =
-          has_tangent ? nullptr : keeping(entry_, found, keys, arguments);
-      tracked(kept ? *kept : found, kept ? &*kept->keeping : nullptr, op, keys, *stack,
-              requires_grad, has_tangent);
+      const Kept kept = has_tangent ? Kept{found} : keeping(entry_, found, keys, arguments);
+      tracked(kept.definition, kept.keeping, op, keys, *stack, requires_grad, has_tangent);
     }
   }
 

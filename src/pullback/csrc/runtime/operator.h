@@ -63,6 +63,15 @@ struct Keeping {
   Program backward;    // reads them by their place
 };
 
+/// Which calls keep statistics of the rows of a tensor: those for which it is worth an output more.
+///
+/// bind/math/kept.py has the same in Python.
+struct Rows {
+  size_t argument;               // the tensor
+  std::vector<int64_t> reduced;  // its dimensions that the statistics lack
+  int64_t least_length, least_rows, least_elements;
+};
+
 struct NativeKernel {
   Kernel function = nullptr;  // null: there is none
   bool strided = false;       // takes inputs with any strides; otherwise they arrive contiguous
@@ -89,7 +98,9 @@ class Computation {
 struct Definition {
   Signature signature;
   std::optional<Program> backward, jvp;
-  std::optional<Keeping> keeping;
+  /// The second is that of rows in half precision, whose statistics are kept in single.
+  std::optional<Keeping> keeping, keeping_of_half;
+  std::optional<Rows> rows;
   NativeKernel cpu, cuda;
   std::optional<Formula> formula;                  // computes it on the devices that have no kernel
   std::shared_ptr<const Computation> computation;  // or this does

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from pullback.define.line import Line, Name, Tensor
@@ -55,6 +55,23 @@ def backward_reading(
     cut = replace(formula, elements=(*elements, *kept.values()))
     results = recall.results_of(cut)
     return make_operator(_recalled(_draft_gradients(cut, results, kept), results))
+
+
+def backward_recalling(
+    formula: Formula, saved: Collection[str], kept: Mapping[Node, Tensor]
+) -> Derived | None:
+    """Return the operator of the gradients that read some outputs back; None if all are zero.
+
+    Args:
+        formula: in index notation.
+        saved: the names of outputs with a derivative that may be read.
+        kept: those without one, each by its element.
+    """
+    every = recall.results_of(formula)
+    results = {node: own for node, own in every.items() if own.name in saved}
+    drafted = _recalled(_draft_gradients(formula, results, {}), results)
+    of_kept = {node: element(own, formula.line.qualname) for node, own in kept.items()}
+    return make_operator(_recalled(drafted, of_kept))
 
 
 def _draft_gradients(

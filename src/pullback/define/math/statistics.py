@@ -1,8 +1,13 @@
 """Statistics of rows that a forward keeps for its gradients: the maxima and sums of a softmax.
 
-A gradient that lacks them computes them again, in a pass of its own (`passes.py`). So they are cut
-out before anything is derived: the formula reads them, and the chain rule goes on through the
-reads. What is derived reads them too, however its indices and conditions have changed on the way.
+A gradient that lacks them computes them again, in a pass of its own.
+
+Where they are statistics of products of matrices (`passes.py`), they are cut out before anything is
+derived: the formula reads them, and the chain rule goes on through the reads. What is derived reads
+them too, however its indices and conditions have changed on the way.
+
+Those of the rows of a tensor, as mean and deviation of a layer norm, are outputs that the gradients
+read back (`recall.py`): the values of a row alone that are made of all its elements.
 """
 
 from __future__ import annotations
@@ -10,14 +15,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from pullback.define.line import Batch, Name, Tensor
+from pullback.define.line import Batch, Line, Name, Tensor
 from pullback.define.math import derived
-from pullback.define.math.draft import Derived, FreeNames
+from pullback.define.math.draft import Derived, FreeNames, is_real
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, at
 from pullback.define.math.index import size as size_of
-from pullback.define.math.node import MAX, READ, REDUCTIONS, SUM, Node, read, rename_index
+from pullback.define.math.node import (
+    MAX,
+    NUMBER,
+    READ,
+    REDUCTIONS,
+    SUM,
+    Node,
+    in_order,
+    read,
+    rename_index,
+)
 from pullback.define.math.passes import Passes, Unfit, make_passes
+from pullback.define.math.program import FormulaFacts
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.tiles import Pair, find_tiles, open_outputs
@@ -36,6 +52,19 @@ class Keeping:
     backward: Derived
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """The tensor whose rows the statistics are of.
+
+    Attributes:
+        tensor: its name.
+        reduced: its dimensions that they lack; those behind `...` count from the end.
+    """
+
+    tensor: str
+    reduced: tuple[int, ...]
+
+
 def keep_statistics(formula: Formula) -> Keeping | None:
     """Return a formula that keeps what its gradients read; None if there is nothing to keep."""
     cut = _cut(formula)
@@ -47,14 +76,122 @@ def keep_statistics(formula: Formula) -> Keeping | None:
     return Keeping(forward=cut.forward(read_by_it), backward=made) if made and read_by_it else None
 
 
+def keep_rows(formula: Formula, *, in_single: bool = False) -> Keeping | None:
+    """Return a formula that keeps statistics of the rows of a tensor; None if it has none.
+
+    Args:
+        formula: one without products of matrices.
+        in_single: whether they are kept in single precision, since the tensors are in half: what is
+            kept has the digits that it is computed in.
+    """
+    plain = derived.backward(formula)
+    facts = FormulaFacts({}, ())
+    returned = {facts.identity(node)[0] for node in formula.nodes}
+    names, kept = FreeNames(formula.line), list[tuple[Node, Tensor]]()
+    for node, tensor, _ in _find_rows(formula):
+        if in_single or facts.identity(node)[0] not in returned:
+            dtype = "float32" if in_single else tensor.dtype
+            kept.append((node, replace(tensor, name=names.fresh(tensor.name), dtype=dtype)))
+    if not kept or plain is None:
+        return None
+    made = derived.backward_recalling(_returning(formula, kept), plain.saved, dict(kept))
+    read_by_it = {*made.saved} if made else set[str]()
+    kept = [(node, tensor) for node, tensor in kept if tensor.name in read_by_it]
+    return Keeping(forward=_returning(formula, kept), backward=made) if made and kept else None
+
+
+def find_rows(formula: Formula) -> Rows | None:
+    """Return the tensor whose rows a formula has statistics of; None if there is none."""
+    if formula.pointwise or formula.groups or formula.line.returns_gradients:
+        return None
+    every = [rows for _, _, rows in _find_rows(formula)]
+    return max(every, key=lambda rows: len(rows.reduced), default=None)
+
+
 def find_products(formula: Formula) -> dict[Pair, Node]:
     """Return products of matrices that are reduced, by the two indices of each."""
+    return dict(_find_products(formula))
+
+
+def has_products(formula: Formula) -> bool:
+    """Return whether products of matrices are reduced: of two indices that no tensor has together.
+
+    A sum over two indices of a tensor is none.
+    """
+
+    def is_of_rows(node: Node) -> bool:
+        return any(part.op == READ and node.free < part.free for part in in_order([node]))
+
+    return not all(is_of_rows(node) for _, node in _find_products(formula))
+
+
+def _find_products(formula: Formula) -> Iterator[tuple[Pair, Node]]:
     if formula.pointwise or formula.groups or formula.line.returns_gradients:
-        return {}
+        return
     labels = [output.labels for output in formula.line.outputs]
     indices, opened, _ = open_outputs(formula.nodes, labels, formula.sizes)
-    tiles = find_tiles(opened, indices)
-    return {pair: node for pair, node in tiles if node.op in REDUCTIONS and node.type == "real"}
+    for pair, node in find_tiles(opened, indices):
+        if node.op in REDUCTIONS and node.type == "real":
+            yield pair, node
+
+
+def _find_rows(formula: Formula) -> Iterator[tuple[Node, Tensor, Rows]]:
+    """Yield the values of a row alone that are made of all its elements, each once.
+
+    Each comes with the output that it may become, and whose row it is of.
+    """
+    facts, seen = FormulaFacts({}, ()), set[int]()
+    for node in in_order(formula.nodes):
+        if node.type != "real" or node.op in (READ, NUMBER):
+            continue
+        number = facts.identity(node)[0]
+        rows = None if number in seen else _rows_of(node, formula.line)
+        if rows is None or not all(_is_beside(node, output) for output in formula.line.outputs):
+            continue
+        seen.add(number)
+        own = next(tensor for tensor in formula.line.tensors if tensor.name == rows.tensor)
+        dims = [d for d, label in zip(own.dims, own.labels, strict=True) if label in node.free]
+        tensor = Tensor(name=f"{node.op}_of_row", dims=tuple(dims), dtype=own.dtype, detached=True)
+        yield node, tensor, rows
+
+
+def _is_beside(node: Node, output: Tensor) -> bool:
+    """Return whether an output's loop can write a value of rows: once before each of its rows."""
+    more = [label for label in output.labels if label not in node.free]
+    return more in ([], [*output.labels[-1:]])
+
+
+def _rows_of(node: Node, line: Line) -> Rows | None:
+    """Return the tensor whose rows a value is a statistic of; None if it is none of rows."""
+    tensors = {tensor.name: tensor for tensor in line.tensors if is_real(tensor)}
+    for part in in_order([node]):
+        own = tensors.get(part.name) if part.op == READ else None
+        if own is None or own.many or own.optional or not node.free < part.free:
+            continue
+        indices = [place.index for place in part.places]
+        left = [d for d, index in enumerate(indices) if index not in node.free]
+        is_named = all(
+            i == label for i, label in zip(indices, own.labels, strict=True) if i in node.free
+        )
+        if None in indices or len({*indices}) < len(indices) or not is_named:
+            continue
+        batch = own.labels.index(BATCH) if own.has_batch else len(indices)
+        if batch not in left:
+            many = len(indices)
+            return Rows(tensor=own.name, reduced=tuple(d if d < batch else d - many for d in left))
+    return None
+
+
+def _returning(formula: Formula, kept: Sequence[tuple[Node, Tensor]]) -> Formula:
+    """Return a formula that returns some values behind its outputs."""
+    own = formula.line
+    line = replace(
+        own,
+        name=f"_{own.name.removeprefix('_')}_forward",
+        outputs=(*own.outputs, *(tensor for _, tensor in kept)),
+        formula=derived.UNWRITTEN,
+    )
+    return replace(formula, line=line, elements=(*formula.elements, *(node for node, _ in kept)))
 
 
 def _cut(formula: Formula) -> _Cut | None:
@@ -124,17 +261,9 @@ class _Cut:
 
     def forward(self, names: Set[str]) -> Formula:
         """Return the formula that returns some of what is kept behind its outputs."""
-        own = self.formula.line
         tensors = [tensor for tensor in self.kept.values() if tensor.name in names]
-        line = replace(
-            own,
-            name=f"_{own.name.removeprefix('_')}_forward",
-            outputs=(*own.outputs, *tensors),
-            formula=derived.UNWRITTEN,
-        )
         in_full, _ = self.write({})
-        elements = (*self.formula.elements, *(in_full[tensor.name] for tensor in tensors))
-        return replace(self.formula, line=line, elements=elements)
+        return _returning(self.formula, [(in_full[tensor.name], tensor) for tensor in tensors])
 
     def write(self, cut: Mapping[str, Tensor]) -> tuple[dict[str, Node], dict[str, Node]]:
         """Return the elements of what is kept, and what stands for each statistic.

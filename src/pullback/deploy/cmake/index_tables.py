@@ -107,9 +107,16 @@ class _TableWriter:
     def limits(self) -> str:
         """Return the `LoopLimits`."""
         if self.operator.device == "cuda":
-            limits = ("0.0", f"{cuda.CHUNK}.0", str(cuda.CHUNKS_AT_MOST), "shared_memory")
+            limits = ("0.0", f"{cuda.CHUNK}.0", str(cuda.CHUNKS_AT_MOST), "1", "1", "shared_memory")
         else:
-            limits = (f"{cpu.GRAIN}.0", f"{cpu.CHUNK}.0", str(cpu.CHUNKS_AT_MOST), "nullptr")
+            limits = (
+                f"{cpu.GRAIN}.0",
+                f"{cpu.CHUNK}.0",
+                str(cpu.CHUNKS_AT_MOST),
+                str(cpu.ROWS_OF_CHUNK),
+                str(cpu.CHUNKS_OF_FEW),
+                "nullptr",
+            )
         return f"{{{', '.join(limits)}}}"
 
     def choice(self, choice: Choice) -> str:

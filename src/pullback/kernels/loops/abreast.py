@@ -5,16 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pullback.define.math.node import READ, REDUCTIONS, in_order
 from pullback.define.math.ranges import Ranges
+from pullback.kernels.loops.accumulate import END
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KernelSetting, Nest, Output
+
+if TYPE_CHECKING:
+    from pullback.kernels.loops.emit import Emitter
+    from pullback.kernels.loops.scope import Scope
 
 # A machine may be so much emptier where each thread computes several rows.
 EMPTIER = 2.0
 # From so many rows on they go side by side: those beyond the last one are computed for nothing.
 MANY = 512
+# The same where they are added to totals alone, which are in memory.
+FEWER = 64
 # Vectors of a row that is written up to which they do: a longer one is work enough.
 FEW = 16
 
@@ -69,13 +77,16 @@ def place_beside(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) -
     nodes = [output.node for output in nest.outputs]
     reductions = [node for node in in_order(nodes) if node.op in REDUCTIONS]
     index, ranges = nest.over or nest.outer[-1], Ranges(setting.ranges)
-    is_of_rows = bool(reductions) and not is_across(nest) and index not in setting.rows
+    is_of_rows = bool(reductions) and not is_across(nest)
     if nest.over:
-        # Each chunk has rows of its own, and no part of a sum.
+        # Each chunk has rows of its own, and no part of a sum. What is added to totals in memory is
+        # the sum of all of them, whether there are reductions or not.
+        is_of_rows = not reductions or is_of_rows
         is_of_rows = is_of_rows and all(nest.over in node.free for node in nodes)
     many = Extents(sizes).number(ranges.size(index)) or 1
+    least = MANY if reductions else FEWER
     is_short = nest.over or count_lanes(nest, setting, sizes) <= FEW * setting.target.lanes
-    if not is_of_rows or many < MANY or not is_short:
+    if not is_of_rows or index in setting.rows or many < least or not is_short:
         return nest
     return replace(nest, rows=rows, vectors=max(1, nest.vectors // rows))
 
@@ -93,3 +104,25 @@ def count_lanes(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) ->
     if nest.lane is None:
         return 1
     return Extents(sizes).number(Ranges(setting.ranges).size(nest.lane)) or 1
+
+
+def write_versions(emitter: Emitter, nest: Nest, row: Scope, loop: str) -> str:
+    """Return a loop that adds rows side by side to totals, and before it one for nearly all rows.
+
+    For those all rows are of the chunk, and no divisor needs a power of two. No bit differs.
+
+    Args:
+        emitter: what wrote the loop.
+        nest: of it.
+        row: around it.
+        loop: its text.
+    """
+    divisors, first = list(row.divisors.values()), emitter.variables[str(nest.tile)]
+    tests = [f"{first} + {nest.rows} <= {END}", *(f"{d}.is_in_range()" for d in divisors)]
+    named = ", ".join(["auto is_whole", *(f"const auto& {name}" for name in divisors)])
+    fast = ", ".join(["Known<true>()", *(f"{name}.in_range()" for name in divisors)])
+    every = ", ".join(["Known<false>()", *divisors])
+    return (
+        f"const auto run_lanes = [&]({named}) __attribute__((always_inline)) {{\n{loop}\n}};\n"
+        f"if ({' && '.join(tests)}) run_lanes({fast}); else run_lanes({every});"
+    )

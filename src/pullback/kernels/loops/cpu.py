@@ -13,9 +13,11 @@ ALONE = 4.0
 # Vector operations that a thread should have to do at least: about 20 microseconds.
 GRAIN = 40_000
 # Vector operations of a chunk at least.
-CHUNK = 10_000
+CHUNK = GRAIN
 # Chunks that a long sum is cut into, whatever the number of threads: the result is always the same.
 CHUNKS_AT_MOST = 32
+# Totals of fewer rows cost about as much as the rows; but a few chunks are made of any.
+ROWS_OF_CHUNK, CHUNKS_OF_FEW = 16, 4
 # The lanes of a register of 64 bytes.
 WIDEST = {"float": 16, "double": 8}
 # What a library says: how many lanes a vector of its kernels has.
@@ -60,7 +62,8 @@ class Cpu(Target):
     def count_chunks(self, operations: float, tasks: int, length: int) -> int:
         """Return as many chunks as are worth a task each."""
         del tasks
-        return max(1, min(CHUNKS_AT_MOST, length, int(operations / CHUNK) + 1))
+        enough = max(length // ROWS_OF_CHUNK, min(length, CHUNKS_OF_FEW))
+        return max(1, min(CHUNKS_AT_MOST, enough, int(operations / CHUNK) + 1))
 
     def count_share(self, tasks: int, operations: float, rows: Sequence[int]) -> int:
         """Return how many tasks are worth a thread."""

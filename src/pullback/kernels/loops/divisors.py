@@ -1,8 +1,8 @@
 """Divisions by a loop invariant: one reciprocal outside of the loop, and multiplications in it.
 
-Such a quotient has one rounding more, so x/x may be less than 1. Only sums, differences and
-products use it. What compares or rounds, or is undefined beyond an edge as acos(x/max(x)) is,
-divides.
+Several invariants, as in `s*x/r/r/r`, are one factor, `s/r/r/r`: it rounds as often. A single
+quotient has one rounding more, so x/x may be less than 1. Only sums, differences and products use
+it. What compares or rounds, or is undefined beyond an edge as acos(x/max(x)) is, divides.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from pullback.define.math.node import SUM, Node
+from pullback.define.math import build
+from pullback.define.math.node import SUM, Node, number
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
@@ -67,7 +68,21 @@ class Divisors:
     def quotient(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return what computes such a division."""
         dividend, divisor = node.args
-        return f"{self.emitter.value(dividend, copy)} / {self.divisor(divisor, copy)}"
+        rest, factors = dividend, [divisor]
+        while self.takes(rest):
+            rest, other = rest.args
+            factors.append(other)
+        scale: Node | None = None
+        if rest.op == "mul" and rest not in self.exact:
+            first, second = sorted(rest.args, key=self.emitter.depth)
+            if self.emitter.depth(first) < self.emitter.depth(node):
+                scale, rest = first, second
+        if scale is None and len(factors) == 1:
+            return f"{self.emitter.value(dividend, copy)} / {self.divisor(divisor, copy)}"
+        factor = scale or number(1.0)
+        for other in reversed(factors):
+            factor = build.apply("div", factor, other)
+        return f"{self.emitter.value(rest, copy)} * {self.emitter.value(factor, copy)}"
 
     def divisor(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return a variable to divide vectors by, declared as far out as its value is known."""

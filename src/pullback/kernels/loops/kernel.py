@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pullback.define.math.index import Affine
 from pullback.define.math.node import Node
+from pullback.kernels.loops.abreast import write_versions
 from pullback.kernels.loops.accumulate import BEGIN, END
 from pullback.kernels.loops.emit import Emitter
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
@@ -93,15 +94,21 @@ class KernelWriter:
             run = LanePass(emitter, nest.lane, nest.vectors, falls=nest.falls)
             if nest.is_stacked:
                 emitter.stack = emitter.started + 1
-            of_row = [(each, emitter.value(each.node, {})) for each in self.of_row]
+            of_row = [
+                (each, copy, emitter.value(each.node, copy))
+                for each in self.of_row
+                for copy in emitter.copies(frozenset(each.indices))
+            ]
             loop = run.written(
                 lambda: self.store_all(edge=False), lambda: self.store_all(edge=True)
             )
             whole = "0", self.size(nest.lane)
             begin, end = ("first", "last") if nest.shares_lanes else whole
-            emitter.line(loop.replace("@begin", begin).replace("@end", end))
-            for each, value in of_row:
-                self.store(each, {}, value, edge=False)
+            loop = loop.replace("@begin", begin).replace("@end", end)
+            is_beside = nest.over and nest.tile and emitter.target.beside > 1
+            emitter.line(write_versions(emitter, nest, row, loop) if is_beside else loop)
+            for each, copy, value in of_row:
+                self.store(each, copy, value, edge=False)
             self.require_registers(top, row)
         return self.function(top, row)
 
@@ -115,8 +122,7 @@ class KernelWriter:
     @property
     def of_row(self) -> list[Output]:
         """The outputs that are written once a row."""
-        nest = self.nest
-        return [o for o in nest.outputs if nest.in_place and nest.lane not in (*o.indices, None)]
+        return [output for output in self.nest.outputs if self.nest.is_of_row(output)]
 
     def store_all(self, *, edge: bool) -> None:
         """Write the values of all outputs at one place, but for those of a row."""
@@ -152,7 +158,7 @@ class KernelWriter:
                 value = self.value_of_rows(output, copy)
                 if output.node.type == "int" and "int" not in output.dtype:
                     value = f"real({value})"
-                if self.nest.over is None:
+                if not self.nest.is_total(output):
                     self.store(output, copy, value, edge=edge)
                 else:
                     self.add(place, output, copy, value, edge=edge)
@@ -160,14 +166,15 @@ class KernelWriter:
     def value_of_rows(self, output: Output, copy: Mapping[str, int]) -> str:
         """Return an output's value; what is added to a total is that of all rows side by side."""
         emitter, nest = self.emitter, self.nest
-        if nest.over is None or nest.tile is None:
+        if not nest.is_total(output) or nest.tile is None:
             return emitter.value(output.node, copy)
         first, *others = (
             emitter.value(output.node, {**copy, nest.tile: k}) for k in range(nest.rows)
         )
         row = emitter.variables[nest.tile]
         # Of the last rows of a chunk some are beyond it.
-        parts = [f"({row} + {k} < {END} ? {one} : Real{{}})" for k, one in enumerate(others, 1)]
+        test = f"is_whole || {row}"
+        parts = [f"({test} + {k} < {END} ? {one} : Real{{}})" for k, one in enumerate(others, 1)]
         return emitter.kept(" + ".join([first, *parts]), output.node, 2 * len(parts))
 
     def lane_in(self, output: Output) -> str | None:
@@ -348,8 +355,9 @@ class KernelWriter:
             f"const int64_t {END} = {size} * (chunk + 1) / {chunks};",
         ]
         lines += self.tasks(f"(task / {chunks})")
+        lines += ["[[maybe_unused]] constexpr bool is_whole = false;"] if nest.tile else []
         row = "chunk" if nest.shares_lanes else "task"
-        for place, output in enumerate(nest.outputs):
+        for place, output in enumerate(filter(nest.is_total, nest.outputs)):
             operand = Operand(output.name, None, "float64", 1)
             own = emitter.operands.place(operand)
             small = [emitter.counts[i] for i in output.indices if i in nest.small]

@@ -60,7 +60,8 @@ class Nest:
         lane: the index that the lanes of a vector stand for; None if that is only in the sums.
         outer: the other indices, outermost first.
         small: indices that are written out.
-        over: an outer index that the outputs lack: each chunk of it adds up totals of its own.
+        over: an outer index: each chunk of it adds up totals of its own, which are the outputs that
+            lack it. They come first; others are written.
         over_size: how far that runs.
         is_split: whether `over` is the range of sums inside of the loops, of which each chunk has a
             part; else it is a loop around them.
@@ -80,7 +81,7 @@ class Nest:
         checkpoints: of a scan that computes some states twice; its `sequential` is then that of
             the others, which run back.
         in_place: whether outputs may be what is read, so that all values of a row, and of a vector,
-            are computed before any is written. Outputs may then lack the lane: they are of a row.
+            are computed before any is written.
     """
 
     outputs: tuple[Output, ...]
@@ -115,6 +116,15 @@ class Nest:
         if self.sequential or self.block:
             return self.block > 0
         return self.lane is not None and not self.outer and (self.over is None or self.is_split)
+
+    def is_total(self, output: Output) -> bool:
+        """Return whether chunks add up an output: else it is written, for each value of `over`."""
+        return self.over is not None and self.over not in output.indices
+
+    def is_of_row(self, output: Output) -> bool:
+        """Return whether an output lacks the lane that others have: it is written once a row."""
+        is_row = not self.sequential and self.over is None and self.lane is not None
+        return is_row and self.lane not in output.indices
 
     @property
     def falls(self) -> bool:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 
 from pullback.define.math import node as graph
 from pullback.define.math.index import at
-from pullback.define.math.node import REDUCTIONS, SUM, Node, in_order
+from pullback.define.math.node import Node
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import sums, worth
 from pullback.kernels.loops.abreast import count_copies, place_beside, stack, widen
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.kernel import write_kernel
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
+from pullback.kernels.loops.outputs import indices_of, outermost, rename_output, split_rows
 from pullback.kernels.loops.scatters import PLACE, SegmentedOutputs, replace_nodes
 from pullback.kernels.loops.scope import RefusedLoops, Trip
 from pullback.kernels.loops.segments import Segments
@@ -255,7 +256,12 @@ def nests(
         if number is not None and number <= sums.MOST_WRITTEN and number * copies <= MOST_COPIES:
             small.append(index)
     shared = [i for i in indices if all(i in output.indices for output in outputs)]
-    if any(i not in shared and i not in small for i in indices):
+    if wide := [i for i in indices if i not in shared and i not in small]:
+        lies = all(wide[0] not in output.indices[:-1] for output in outputs)
+        if len(wide) == 1 and lies and over is None and wide[0] not in setting.rows:
+            # What lacks the lane is written once a row.
+            nest = nest_of(outputs, wide[0], shared, small, setting, sizes, over)
+            yield place_beside(nest, setting, sizes)
         yield from hold(outputs, shared, setting, over)
         return
     for lane in [*(i for i in shared if i not in setting.rows), None]:
@@ -313,12 +319,18 @@ def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
 def peel(
     outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
 ) -> Iterator[Candidate]:
-    """Yield the schedules that add up an outer sum in chunks, and finish it in a second kernel."""
+    """Yield the schedules that add up an outer sum in chunks, and finish it in a second kernel.
+
+    Outputs that have the index of the sum are written on the way: they read the same rows.
+    """
     extents = Extents(setting.known)
+    outputs, rows = split_rows(outputs)
     sums_of = list(dict.fromkeys(s for output in outputs for s in outermost(output)))
     if not sums_of or len({s.size for s in sums_of}) != 1:
         return
     size = sums_of[0].size
+    if any(Ranges(setting.ranges).size(row) != size for row, _ in rows):
+        return
     if (extents.number(size) or sums.MOST_WRITTEN + 1) <= sums.MOST_WRITTEN:
         return
     index = f"~over:{extents.text(size)}"
@@ -337,10 +349,15 @@ def peel(
         return
     after = [replace(output, node=replace_nodes(output.node, others)) for output in outputs]
     finish = add_totals(setting, totals)
+    beside = tuple(rename_output(output, row, index) for row, output in rows)
     for last in nests(after, finish, sizes):
-        for parts in (totals, whole):
+        for parts in (totals,) if beside else (totals, whole):
             for nest in nests(parts, setting, sizes, over=index):
-                nest = replace(nest, is_split=parts is whole)  # noqa: PLW2901  (the same, inside)
+                if beside and (nest.lane is None or nest.held):
+                    continue
+                nest = replace(  # noqa: PLW2901  (the same, inside)
+                    nest, is_split=parts is whole, outputs=(*nest.outputs, *beside)
+                )
                 yield Candidate(nests=((nest, tuple(parts)), (last, ())), setting=setting)
         break
 
@@ -379,19 +396,3 @@ def sort(
     setting = replace(setting, segments=tuple(found.segments))
     for nest in nests(found.outputs, setting, sizes):
         yield Candidate(nests=(*first, (nest, ())), setting=setting)
-
-
-def indices_of(outputs: Sequence[Output]) -> list[str]:
-    """Return the indices of some outputs."""
-    return list(dict.fromkeys(i for output in outputs for i in output.indices))
-
-
-def outermost(output: Output) -> list[Node]:
-    """Return the outermost sums of an output's element; none if something else is reduced."""
-
-    def inner(node: Node) -> tuple[Node, ...]:
-        return () if node.op in REDUCTIONS else node.args
-
-    found = [node for node in in_order([output.node], inner) if node.op in REDUCTIONS]
-    good = all(n.op == SUM and n.type == "real" for n in found)
-    return found if good else []

@@ -167,6 +167,12 @@ Keeping read_keeping(PyObject* object) {
           read_program(f["backward"])};
 }
 
+Rows read_rows(PyObject* object) {
+  const Fields f(object);
+  return {static_cast<size_t>(f.integer("argument")), f.list("reduced", integer),
+          f.integer("least_length"), f.integer("least_rows"), f.integer("least_elements")};
+}
+
 NativeKernel read_kernel(PyObject* object) {
   const Fields f(object);
   return {reinterpret_cast<Kernel>(f.integer("function")), f.boolean("strided")};
@@ -215,6 +221,8 @@ Definition read_definition(PyObject* dictionary) {
   definition.backward = f.optional("backward", read_program);
   definition.jvp = f.optional("jvp", read_program);
   definition.keeping = f.optional("keeping", read_keeping);
+  definition.keeping_of_half = f.optional("keeping_of_half", read_keeping);
+  definition.rows = f.optional("rows", read_rows);
   definition.cpu = read_kernel(f["cpu"]);
   definition.cuda = read_kernel(f["cuda"]);
   definition.taken =

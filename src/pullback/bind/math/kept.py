@@ -1,0 +1,144 @@
+"""Operators in index notation whose recorded calls keep statistics for their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pullback.bind.kinds.kind import Kind
+from pullback.bind.math import derive
+from pullback.bind.math.lazy import Lazy
+from pullback.bind.native import NativeKeeping, NativeRows
+from pullback.define.math import statistics
+from pullback.define.math.formula import Formula
+from pullback.kernels import toolchain
+
+# Of shorter rows, of fewer and of smaller tensors two outputs more make a call 3 % slower.
+LEAST_LENGTH, LEAST_ROWS, LEAST_ELEMENTS = 32, 17, 2**16
+HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class KeptKinds:
+    """The kinds of the operators that return statistics too.
+
+    Attributes:
+        of_products: of products of matrices.
+        of_rows: of rows of a tensor.
+    """
+
+    of_products: type[Kind]
+    of_rows: type[Kind]
+
+
+class LazyKeeping(Lazy):
+    """One operator in index notation, whose recorded calls may keep statistics of rows.
+
+    Attributes:
+        keeps: whether a call does that is computed by blocks, if there are statistics.
+        kinds: those of the operators that return them too.
+        is_new: whether no call has been recorded yet.
+    """
+
+    is_new = True
+
+    def __init__(self, kind: Kind, keeps: Callable[..., bool], kinds: KeptKinds) -> None:
+        super().__init__(kind)
+        assert kind.definition.formula
+        self.formula: Formula = kind.definition.formula
+        self.keeps = keeps
+        self.kinds = kinds
+        if not kind.definition.masked:
+            self.supply = replace(self.supply, keep=self.keep)
+
+    def keep(self, *given: object) -> bool:
+        """Return whether a call keeps statistics; the runtime calls this for each it records.
+
+        Of rows it knows for itself, once these have been kept.
+        """
+        return self.keeping_of(given) is not None
+
+    def keeping_of(self, given: tuple[object, ...]) -> NativeKeeping | None:
+        """Return how a call keeps statistics."""
+        with derive.lock:
+            if self.is_new:
+                self.is_new = False
+                if not statistics.has_products(self.formula):
+                    self.rows = self.find_rows()
+                    if self.rows is None:
+                        self.ask_no_more()
+                    self.install()
+        if self.supply.keep is None:
+            return None
+        return self.of_rows(self.rows, given) if self.rows else self.of_products(given)
+
+    def of_products(self, given: tuple[object, ...]) -> NativeKeeping | None:
+        """Return how a call keeps statistics of products of matrices."""
+        if not self.keeps(*given):
+            return None
+        with derive.lock:
+            if self.keeping is None:
+                found = statistics.keep_statistics(self.formula)
+                self.keeping = derive.register_statistics(self.kind, found, self.kinds.of_products)
+                if self.keeping is None:
+                    self.ask_no_more()
+                self.install()
+        return self.keeping
+
+    def of_rows(self, rows: NativeRows, given: tuple[object, ...]) -> NativeKeeping | None:
+        """Return how a call keeps statistics of rows."""
+        dtype = find_dtype(given) if is_worth_it(rows, given[rows.argument]) else None
+        if dtype is None:
+            return None
+        name = "keeping_of_half" if dtype in HALF else "keeping"
+        with derive.lock:
+            if getattr(self, name) is None:
+                found = statistics.keep_rows(self.formula, in_single=dtype in HALF)
+                kept = derive.register_statistics(self.kind, found, self.kinds.of_rows)
+                setattr(self, name, kept)
+                if kept is None:
+                    self.rows = None
+                    self.ask_no_more()
+                self.install()
+        return getattr(self, name)
+
+    def find_rows(self) -> NativeRows | None:
+        """Return which calls keep statistics of rows; None if there are none.
+
+        A package brings the loops of an operator and its gradients alone.
+        """
+        found = statistics.find_rows(self.formula) if toolchain.has("c++") else None
+        names = [parameter.name for parameter in self.kind.definition.line.parameters]
+        return found and NativeRows(
+            argument=names.index(found.tensor),
+            reduced=found.reduced,
+            least_length=LEAST_LENGTH,
+            least_rows=LEAST_ROWS,
+            least_elements=LEAST_ELEMENTS,
+        )
+
+    def ask_no_more(self) -> None:
+        """Let the runtime call without a question: there are no statistics."""
+        self.supply = replace(self.supply, keep=None)
+
+
+def is_worth_it(rows: NativeRows, tensor: object) -> bool:
+    """Return whether a tensor has enough rows, and long ones: as in csrc/runtime/autograd.cpp."""
+    if not isinstance(tensor, Tensor) or not tensor.is_cpu:
+        return False
+    if any(not -tensor.dim() <= d < tensor.dim() for d in rows.reduced):
+        return False
+    length, elements = math.prod(tensor.shape[d] for d in rows.reduced), tensor.numel()
+    is_long = length >= rows.least_length and elements >= rows.least_elements
+    return is_long and elements // length >= rows.least_rows
+
+
+def find_dtype(given: tuple[object, ...]) -> torch.dtype | None:
+    """Return the one dtype of a call's real tensors; None if they have several."""
+    dtypes = {t.dtype for t in given if isinstance(t, Tensor) and t.is_floating_point()}
+    known = dtypes <= {torch.float32, torch.float64, *HALF}
+    return dtypes.pop() if len(dtypes) == 1 and known else None
