@@ -217,6 +217,21 @@ def test_tracing_keeps_the_number_symbolic(operators: dict[str, Operator]) -> No
         torch.testing.assert_close(found, wanted)
 
 
+def test_tracing_keeps_an_int_symbolic_that_nothing_runs_up_to() -> None:
+    """It may be a size all the same: were it fixed, the size would be, too."""
+    scaled = pb.operator("counts::scaled(x[n], k: int) -> y[n] = k*x/sum[m](where(m < k, x[m], 0))")
+
+    class Model(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return scaled(x, x.shape[0])
+
+    x = torch.rand(5, dtype=DOUBLE)
+    size = torch.export.Dim("n", min=2)
+    program = torch.export.export(Model(), (x,), dynamic_shapes={"x": {0: size}})
+    longer = torch.rand(9, dtype=DOUBLE)
+    torch.testing.assert_close(program.module()(longer), 9 * longer / longer.sum())
+
+
 def test_one_kernel_serves_all_numbers(
     operators: dict[str, Operator], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,36 @@ def test_derivatives_are_those_of_autograd(text: str, reference: Reference, seed
         assert_near(of_operator, wanted)
 
 
+def test_a_bias_at_two_places_has_the_gradient_of_autograd(seed: int) -> None:
+    """A relative position on a grid: its scatter is in the body of other sums."""
+
+    def reference(x: Tensor, k: Tensor, u: Tensor, b: Tensor) -> Tensor:
+        rows, columns = (
+            torch.arange(n)[:, None] - torch.arange(m) + m - 1
+            for n, m in zip(x.shape[:2], k.shape[:2], strict=True)
+        )
+        bias = b[rows[:, None, :, None], columns[None, :, None, :]]
+        scores = torch.einsum("ijd,pqd->ijpq", x, k) + bias
+        return scores.flatten(2).softmax(-1) @ u.flatten(0, 1)
+
+    indexed = formula(
+        "grid(x[i, j, d], k[p, q, d], u[p, q, o], b[h, w]) -> z[i, j, o]"
+        " = s[i, j, p, q] = sum[d](x[i, j, d]*k[p, q, d])"
+        " + pad(b[i - p + size(p) - 1, j - q + size(q) - 1]);"
+        " share[i, j, p, q] = exp(s[i, j, p, q] - max[a, c](s[i, j, a, c]));"
+        " z = sum[p, q](share[i, j, p, q]*u)/sum[p, q](share[i, j, p, q])"
+    )
+    leaves = leaves_of(inputs_of(indexed, seed))
+    value = reference(*leaves.values())
+    grad = torch.randn_like(value)
+    expected = torch.autograd.grad(value, list(leaves.values()), grad)
+    plain = {name: tensor.detach() for name, tensor in leaves.items()}
+    assert_near(evaluated(indexed, plain)[0], value.detach())
+    found = gradients_of(indexed, plain, grad)
+    for name, wanted in zip(leaves, expected, strict=True):
+        assert_near(found[name], wanted)
+
+
 @each_formula
 def test_second_derivatives_are_those_of_autograd(
     text: str, reference: Reference, seed: int

@@ -16,6 +16,7 @@ import pullback as pb
 from pullback.bind import runtime
 from pullback.bind.dense import evaluate
 from pullback.bind.loops import nests
+from pullback.bind.loops.backends import CpuBackend
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.math import choose, ready, samples, tolerance, verified
 from pullback.bind.math.call import Choice, call_of
@@ -569,6 +570,46 @@ def test_what_was_compared_is_known_by_all_that_it_depends_on(
     monkeypatch.setattr(verified, "version", lambda: "another")
     names.add(verified.digest(verified.serialize_formula(indexed)))
     assert len(names) == 4
+
+
+# A loop of its second derivative is to stand before one whose index has the same name.
+BIASED = (
+    "demo::biased(q[n, d], k[n, d], b[n]) -> o[n] ="
+    " s[n, m] = where(m <= n, sum[d](q[n, d]*k[m, d]) + b[n - m], -inf);"
+    " o = log(sum[m](exp(s[n, m])))"
+)
+
+
+def test_loops_of_second_derivatives_are_written_for_each_output() -> None:
+    """What loops cannot compute has none, with a reason: no line ends in an error of ours."""
+    indexed = notation.parse(lines.parse(BIASED))
+    for _ in range(2):
+        derived = derivatives.backward(indexed)
+        assert derived
+        indexed = derived.formula
+    sizes = sizes_for(indexed, dict.fromkeys(indexed.line.dimensions, 17))
+    present = frozenset(parameter.name for parameter in indexed.line.parameters)
+    for place in range(len(indexed.nodes)):
+        own = nests.generate(indexed, torch.float64, (place,), present, sizes, CpuBackend())
+        assert isinstance(own, Own | NoLoops)
+
+
+@pytest.mark.thorough
+def test_second_derivatives_of_a_biased_matrix_are_those_of_autograd(seed: int) -> None:
+    def reference(q: Tensor, k: Tensor, b: Tensor) -> Tensor:
+        back = torch.arange(len(q))[:, None] - torch.arange(len(q))
+        scores = torch.where(back >= 0, q @ k.T + b[back.clamp(0)], -torch.inf)
+        return scores.logsumexp(1)
+
+    torch.manual_seed(seed)
+    leaves = [torch.randn(*shape, dtype=torch.float64) for shape in ((17, 3), (17, 3), (17,))]
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+    found: list[tuple[Tensor, ...]] = []
+    for call in (pb.operator(BIASED), reference):
+        first = torch.autograd.grad(call(*leaves).square().sum(), leaves, create_graph=True)
+        total = torch.stack([own.square().sum() for own in first]).sum()
+        found.append(torch.autograd.grad(total, leaves))
+    torch.testing.assert_close(*found)
 
 
 def test_infinities_that_cancel_in_another_order_are_no_difference() -> None:

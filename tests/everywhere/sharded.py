@@ -55,6 +55,8 @@ LINES = {
     "contrastive": "(q[n, d], k[m, d]) -> l[n] = s[n, m] = sum[d](q[n, d]*k[m, d]);"
     " l[n] = log(sum[m](exp(s[n, m]))) - mean[m](s[n, m])",
     "greatest": "(x[n, m]) -> y[n] = 2*max[m](x[n, m]) + 1",
+    "normal": "(x[m, d]) -> y[m, d] = mu[d] = mean[k](x[k, d]);"
+    " y = (x - mu[d])/sqrt(mean[k]((x[k, d] - mu[d])**2) + 0.1)",
     "late": "(q[n, d], k[m, d], v[m, e]) -> o[n, e] ="
     " s[n, m] = where(m >= 8*n + 7, sum[d](q[n, d]*k[m, d]), -inf);"
     " p[n, m] = exp(s[n, m] - max[r](s[n, r]));"
@@ -172,6 +174,7 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "entropy": {"x": (4, 2), "w": (31, 2), "index": (4,)},
     "contrastive": {"q": (3, 2), "k": (19, 2)},
     "greatest": {"x": (2, 7)},
+    "normal": {"x": (17, 2)},
     "late": {"q": (2, 2), "k": (23, 2), "v": (23, 3)},
     "correlate": {"x": (8, 7), "k": (3, 2)},
     "chamfer": {"x": (7, 3), "y": (5, 3)},
@@ -525,6 +528,57 @@ def compiled(mesh: DeviceMesh) -> None:
     near(call(*tensors.values()), expected("gauss")[0], "compiled")
 
 
+def a_graph_merges_statistics(mesh: DeviceMesh, names: Sequence[str] = ("entropy",)) -> None:
+    """What a call in `torch.compile` decides, it decides without values; one graph, any sizes."""
+    r, s0 = (Replicate(),), (Shard(0),)
+    given = {
+        "causal": {"q": r, "k": s0, "v": s0},
+        "entropy": {"x": r, "w": s0, "index": r},
+        "normal": {"x": s0},
+    }
+    for name in names:
+        for dtype, near_enough in ((torch.float64, 1e-10), (torch.bfloat16, 5e-2)):
+            torch.compiler.reset()
+            call = torch.compile(operator(name), backend="aot_eager", fullgraph=True, dynamic=True)
+            for more in (0, 1, 10):
+                tensors = {
+                    k: t if given[name][k] is r else torch.cat([t, t[:more]]).contiguous()
+                    for k, t in whole(name).items()
+                }
+                tensors = {
+                    k: t.to(dtype) if t.is_floating_point() else t for k, t in tensors.items()
+                }
+                found = with_gradients(
+                    call, {k: spread(t, mesh, given[name][k]) for k, t in tensors.items()}
+                )
+                exact = {k: t.double() if t.is_floating_point() else t for k, t in tensors.items()}
+                for own, wanted in zip(found, with_gradients(operator(name), exact), strict=True):
+                    assert isinstance(own, DTensor)
+                    assert own.shape == wanted.shape, f"{name} {more}"
+                    error = (own.full_tensor() - wanted).abs().max()
+                    assert error <= near_enough, f"{name} {dtype} {more} {error}"
+
+
+def with_gradients(call: Callable[..., Tensor], tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    """Return the output of a call, and the gradients of what is real."""
+    leaves = [t.requires_grad_() for t in tensors.values() if t.is_floating_point()]
+    output = call(*tensors.values())
+    return [output.detach(), *torch.autograd.grad(output, leaves, torch.ones_like(output))]
+
+
+def compiled_statistics_are_merged(mesh: DeviceMesh) -> None:
+    a_graph_merges_statistics(mesh, ("causal", "normal"))
+
+
+def a_graph_tells_a_place_outside(mesh: DeviceMesh) -> None:
+    tensors = whole("entropy") | {"index": torch.tensor([0, 31, 5, 6])}
+    given = [spread(t, mesh, (Shard(0) if k == "w" else Replicate(),)) for k, t in tensors.items()]
+    torch.compiler.reset()
+    call = torch.compile(operator("entropy"), backend="aot_eager", fullgraph=True)
+    with pytest.raises(RuntimeError, match=r"PB149.*'w' is read outside of its dimension 'm'"):
+        call(*given)
+
+
 SINGLE: tuple[Callable[[DeviceMesh], None], ...] = (
     accepted_splits_move_nothing,
     steps_are_not_split,
@@ -543,6 +597,13 @@ SINGLE: tuple[Callable[[DeviceMesh], None], ...] = (
 )
 MESHES = {2: {"line": (2,)}, 3: {"line": (3,)}, 4: {"line": (4,), "square": (2, 2)}}
 COMPILED = 2  # processes: a compiler takes its time
+# The first one is telling.
+GRAPHS = (
+    a_graph_merges_statistics,
+    a_graph_tells_a_place_outside,
+    compiled_statistics_are_merged,
+    compiled,
+)
 # A sum over what is split, a dimension that cannot be, places that data gives, steps; kernels, a
 # Function.
 TELLING = ("gauss", "softmax", "embed", "lru", "in_cpp", "of_all", "adopted")
@@ -558,8 +619,9 @@ def checks(processes: int, *, few: bool) -> dict[str, Callable[[], None]]:
                 placements(name, mesh())
             )
         if len(shape) == 1:
-            dear = [second_derivatives, *([compiled] if processes == COMPILED else [])]
-            for check in (*SINGLE, *([] if few else dear)):
+            graphs = GRAPHS if processes == COMPILED else ()
+            dear = () if few else (second_derivatives, *graphs[1:])
+            for check in (*SINGLE, *graphs[:1], *dear):
                 found[f"{check.__name__} of {processes}"] = lambda check=check, mesh=mesh: check(
                     mesh()
                 )

@@ -184,15 +184,13 @@ class Merger:
         Raises:
             PullbackError: PB149.
         """
-        if self.is_traced:
-            return
         given = tuple(self.whole(p) for p in definition.line.parameters)
         assert definition.formula
         outputs = kernel.outputs_of(definition, given)
         sizes = extents.sizes_of_call(definition.formula, outputs.sizes)
         named = dict(zip((p.name for p in definition.line.parameters), given, strict=True))
         asked = [k for k, is_wanted in enumerate(wanted) if is_wanted]
-        require_inside(definition.formula, named, sizes, asked)
+        require_inside(definition.formula, named, sizes, asked, once_run=self.is_traced)
 
     def whole(self, parameter: TensorSpec | Scalar) -> object:
         """Return an argument; of a tensor that is split, one of its whole shape."""

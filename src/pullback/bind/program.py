@@ -196,7 +196,7 @@ class Wiring:
         """Return the schema of the operator itself, or of a registered one."""
         if operator == self.line.qualname:
             own = self.definition
-            text = schema(self.line, masked=own.masked, counts=own.counts)
+            text = schema(self.line, masked=own.masked, symbols=own.symbols)
             return torch._C.parse_schema(f"{self.line.namespace}::{text}")
         found = find_schema(operator, overload)
         if found is None and "::" not in operator:

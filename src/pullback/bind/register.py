@@ -69,7 +69,7 @@ def register_with_pytorch(kind: Kind, library: Registration) -> Operator:
     definition = kind.definition
     line = definition.line
     if definition.taken == "no":
-        text = schema(line, masked=definition.masked, counts=definition.counts)
+        text = schema(line, masked=definition.masked, symbols=definition.symbols)
         library.define(text, tags=(torch.Tag.pt2_compliant_tag,))
     for derivative_rule in kind.derivatives.rules:
         rule.register(derivative_rule, library)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pullback.define.derivative import Declared
-from pullback.define.line import Line
+from pullback.define.line import Line, is_int_scalar
 from pullback.define.source import Source
 
 if TYPE_CHECKING:
@@ -76,6 +76,16 @@ class Definition:
     def counts(self) -> tuple[str, ...]:
         """The int scalars that are sizes: a formula's index runs up to them."""
         return self.formula.counts if self.formula else ()
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The int scalars that may be symbolic while PyTorch traces: all of index notation.
+
+        Those that are no sizes may be made of one: were they fixed to a number, so would it be.
+        """
+        if self.formula is None or self.pointwise:
+            return ()
+        return tuple(scalar.name for scalar in self.line.scalars if is_int_scalar(scalar))
 
     @property
     def masked(self) -> bool:

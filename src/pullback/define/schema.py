@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pullback.define.line import Default, Line, Scalar, Tensor
 
 
-def schema(line: Line, *, masked: bool, counts: Collection[str] = ()) -> str:
+def schema(line: Line, *, masked: bool, symbols: Collection[str] = ()) -> str:
     """Return the schema without its namespace: `add2(Tensor a, Tensor b) -> Tensor`.
 
     An optional tensor has the default `=None` if every parameter after it may be left out too.
@@ -15,7 +15,7 @@ def schema(line: Line, *, masked: bool, counts: Collection[str] = ()) -> str:
     Args:
         line: the operator.
         masked: whether to add `output_mask`, which tells a backward what is wanted.
-        counts: the int scalars that are sizes, which may be symbolic while PyTorch traces.
+        symbols: the int scalars that may be symbolic while PyTorch traces.
     """
     arguments: list[str] = []
     may_be_left_out = True
@@ -23,7 +23,7 @@ def schema(line: Line, *, masked: bool, counts: Collection[str] = ()) -> str:
         default = default_of(parameter) if may_be_left_out else None
         may_be_left_out = default is not None
         type = type_of(parameter, alias_mark(parameter.name, line))
-        type = "SymInt" if parameter.name in counts else type
+        type = "SymInt" if parameter.name in symbols else type
         arguments.append(f"{type} {parameter.name}{default or ''}")
     arguments.reverse()
     if masked:

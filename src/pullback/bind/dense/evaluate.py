@@ -86,6 +86,8 @@ def require_inside(
     arguments: Mapping[str, object],
     sizes: Mapping[str, Size],
     outputs: Iterable[int],
+    *,
+    once_run: bool = False,
 ) -> None:
     """Stop at an index that data gives and that is outside, where some outputs select it.
 
@@ -94,16 +96,18 @@ def require_inside(
         arguments: the values of the line's parameters, by name.
         sizes: of every name of the line and of every new index.
         outputs: which ones.
+        once_run: whether a tracer's graph is to stop, with a `RuntimeError` of the same words.
 
     Raises:
         PullbackError: PB149.
     """
     known = prepare_call(indexed, arguments)
+    require = places.require_once_run if once_run else places.require
     gathers = {k: [g for g in known.gathers[k] if not is_certain(indexed, g)] for k in outputs}
     if any(gathers.values()):
         dense = open_dense(indexed, known, arguments, sizes)
         for k, own in gathers.items():
-            places.require(dense, own, dense.env_of(k))
+            require(dense, own, dense.env_of(k))
 
 
 def is_certain(indexed: Formula, gather: Gather) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pullback.bind.dense.space import Env
 
 IndexOutside = Rule("PB149", "index-outside")
+HELP = "an index runs from 0 to the size less 1; where(...) leaves others out"
 
 
 def compute_place(dense: Dense, index: Affine, env: Env) -> Value:
@@ -123,6 +124,21 @@ def require(dense: Dense, gathers: Iterable[Gather], env: Env) -> None:
             raise index_error(dense, gather, found, extent)
 
 
+def require_once_run(dense: Dense, gathers: Iterable[Gather], env: Env) -> None:
+    """Let a graph that is traced stop where `require` would, once its indices have values."""
+    for gather in gathers:
+        inner = {**env, **dict(gather.bound)}
+        dimension = dense.space.dimension(gather.read, gather.dimension)
+        extent = dense.tensor(gather.read.name, gather.read.type).shape[dimension]
+        value = compute_place(dense, gather.place, inner)
+        data = value.data if isinstance(value.data, Tensor) else dense.numbers.tensor(value.data)
+        outside = Value((data < 0) | (data >= extent), value.axes)
+        selected = select(dense, gather.conditions, value, outside, inner)
+        if selected is not None:
+            told = IndexOutside.error(describe_read(dense, gather, " outside"), help=HELP)
+            torch.ops.aten._assert_async.msg(~selected.data.any(), str(told))
+
+
 def require_values(dense: Dense, maxima: Iterable[Maximum], env: Env) -> None:
     """Stop at a maximum over nothing, where it is selected."""
     for maximum in maxima:
@@ -162,29 +178,43 @@ def find_selected(
     dense: Dense, conditions: Iterable[Node], value: Value, outside: Value, env: Env
 ) -> int | None:
     """Return the first index outside that all conditions select; None if there is none."""
+    selected = select(dense, conditions, value, outside, env)
+    if selected is None or not selected.data.any():
+        return None
+    if not isinstance(value.data, Tensor):
+        return int(value.data)
+    values, mask = torch.broadcast_tensors(align(value, selected.axes), selected.data)
+    return int(values[mask][0])
+
+
+def select(
+    dense: Dense, conditions: Iterable[Node], value: Value, outside: Value, env: Env
+) -> Value | None:
+    """Return where an index is outside and all conditions select it; None if nowhere."""
     parts = [outside, *(dense.of(condition, env) for condition in conditions)]
     if any(part.data is False for part in parts):
+        return None
+    if any(dense.space.length(axis, env) == 0 for axis in dense.space.axes(env)):
         return None
     axes = join_axes([*parts, value], dense.space.axes(env))
     mask = dense.numbers.tensor(True)
     for part in parts:
         mask = mask & align(part, axes)
-    if any(dense.space.length(axis, env) == 0 for axis in dense.space.axes(env)) or not mask.any():
-        return None
-    if not isinstance(value.data, Tensor):
-        return int(value.data)
-    values, mask = torch.broadcast_tensors(align(value, axes), mask)
-    return int(values[mask][0])
+    return Value(mask, axes)
 
 
 def index_error(dense: Dense, gather: Gather, found: int, extent: Size) -> Exception:
     """Return the error for an index outside."""
-    name = gather.read.name
-    label = dense.space.labels[name][gather.dimension]
     return IndexOutside.error(
-        f"{dense.call.line.qualname}: '{name}' is read at {found} of its dimension '{label}', "
-        f"which has size {extent}",
+        f"{describe_read(dense, gather, f' at {found}')}, which has size {extent}",
         index=found,
         size=extent,
-        help="an index runs from 0 to the size less 1; where(...) leaves others out",
+        help=HELP,
     )
+
+
+def describe_read(dense: Dense, gather: Gather, place: str = "") -> str:
+    """Return what is read in words, up to its dimension."""
+    name = gather.read.name
+    label = dense.space.labels[name][gather.dimension]
+    return f"{dense.call.line.qualname}: '{name}' is read{place} of its dimension '{label}'"

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 
 from pullback.define.shape import Size
 
@@ -70,9 +71,12 @@ def likely_size(size: Size) -> int:
 
 
 def is_traced(tensor: object) -> bool:
-    """Return whether a tensor's values cannot be looked at."""
+    """Return whether a tensor's values cannot be looked at.
+
+    A process's part of a DTensor is a `FunctionalTensor` while AOTAutograd traces the call.
+    """
     return isinstance(tensor, Tensor) and (
-        isinstance(tensor, FakeTensor)
+        isinstance(tensor, (FakeTensor, FunctionalTensor))
         or tensor.is_meta
         or is_proxied()
         or torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore

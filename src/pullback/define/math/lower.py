@@ -9,7 +9,7 @@ a squared distance stays one.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -126,6 +126,10 @@ def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
     """
     if not any(c.op in (EQUAL, INSIDE) for c in product.conditions):
         return None
+    own = dict(product.bound)
+    hidden = [name for name in sorted(product.free) if name[0] == "#" and name not in own]
+    if hidden:
+        return _scatter_within(product, sizes, hidden)
     product = _open(product, sizes)
     bound = dict(product.bound)
     ranges = Ranges({**sizes, **bound})
@@ -160,6 +164,28 @@ def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
     )
 
 
+def _scatter_within(product: Product, sizes: Sizes, hidden: Sequence[str]) -> Scatter | None:
+    """Return a scatter in the body of other reductions, whose indices are open meanwhile."""
+    names: dict[str, str] = {}
+    for old in hidden:
+        names[old] = _fresh({*product.free, *sizes, *names.values()})
+    found = scatter_of(
+        _rename(product, names), {names.get(name, name): size for name, size in sizes.items()}
+    )
+    if found is None or max(found.value.height, found.at_row.height) >= min(
+        int(name[1:]) for name in hidden
+    ):
+        return None  # a reduction in it would have the name of one that it is in
+    old_of = {new: old for old, new in names.items()}
+    others: dict[str | Node, Affine] = {new: at(old) for new, old in old_of.items()}
+    return Scatter(
+        places=tuple((old_of.get(v, v), place.replaced(others)) for v, place in found.places),
+        bound=found.bound,
+        value=_rename_all([found.value], old_of)[0],
+        at_row=_rename_all([found.at_row], old_of)[0],
+    )
+
+
 def _fresh(taken: AbstractSet[str]) -> str:
     return next(name for k in itertools.count() if (name := f"+{k}") not in taken)
 
@@ -169,19 +195,24 @@ def _open(product: Product, sizes: Sizes) -> Product:
     names: dict[str, str] = {}
     for old, _ in product.bound:
         names[old] = _fresh({*product.free, *sizes, *names.values()})
+    return _rename(product, names)
 
-    def renamed(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        for old, new in names.items():
-            nodes = tuple(graph.rename_index(each, old, new) for each in nodes)
-        return nodes
 
+def _rename(product: Product, names: Mapping[str, str]) -> Product:
+    """Return a product in which some indices have other names."""
     return replace(
         product,
-        bound=tuple((names[old], extent) for old, extent in product.bound),
-        conditions=renamed(product.conditions),
-        over=renamed(product.over),
-        under=renamed(product.under),
+        bound=tuple((names.get(old, old), extent) for old, extent in product.bound),
+        conditions=_rename_all(product.conditions, names),
+        over=_rename_all(product.over, names),
+        under=_rename_all(product.under, names),
     )
+
+
+def _rename_all(nodes: Iterable[Node], names: Mapping[str, str]) -> tuple[Node, ...]:
+    for old, new in names.items():
+        nodes = tuple(graph.rename_index(each, old, new) for each in nodes)
+    return tuple(nodes)
 
 
 def _decide_place(

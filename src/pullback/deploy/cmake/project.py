@@ -264,7 +264,7 @@ def table_file(operator: IndexedOperator) -> Path:
 def write_registration(shipped: Shipped) -> str:
     """Return an operator's entry in the list of what is registered."""
     definition = shipped.definition
-    text = quote(schema(shipped.line, masked=definition.masked, counts=definition.counts))
+    text = quote(schema(shipped.line, masked=definition.masked, symbols=definition.symbols))
     function = f"pullback::{definitions.name_of(shipped.line)}"
     policy = f", pullback::Autocast::{definition.autocast}" * (definition.autocast != "as_is")
     return f"{{{text}, {function}{policy}}}"

@@ -5,7 +5,8 @@ Reductions over one range that can be computed together share a loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -145,26 +146,8 @@ def write_loop(emitter: Emitter, group: Sequence[Node]) -> None:
     size = group[0].size
     index = open_index(emitter, size, f"loop{len(emitter.scopes)}")
     all_of = make_accumulators(emitter, group, index, with_index=False)
-    # One further in, that this one is to stand before, may have an index of the same name.
-    outside = emitter.variables.get(index)
-    variable = emitter.variables[index] = emitter.name("i")
-    turns = emitter.turns if has_sums(emitter, all_of, index) else 1
-    body = write_turn(emitter, all_of, index, turns)
-    unrolled = emitter.target.write_unrolled(emitter.counts.get(str(emitter.here.lane), 1))
-    if turns == 1:
-        head = f"for (int64_t {variable} = @begin; {variable} < @end; ++{variable})"
-        loop = f"{unrolled}{head} {{\n{body}\n}}"
-    else:
-        costs = len(emitter.costs)
-        rest = write_turn(emitter, all_of, index, 1)
-        del emitter.costs[costs:]  # there are few of them
-        fits = f"{variable} + {turns} <= @end; {variable} += {turns}"
-        loop = (
-            f"int64_t {variable} = @begin;\nfor (; {fits}) {{\n{body}\n}}\n"
-            f"for (; {variable} < @end; ++{variable}) {{\n{rest}\n}}"
-        )
-    if outside is not None:
-        emitter.variables[index] = outside
+    with set_aside(emitter, index):
+        loop = write_turns(emitter, all_of, index)
     write_blocks(emitter, all_of, loop, write_range(emitter, group[0]), "block_of_sum")
     for a in all_of:
         if a.is_held:
@@ -172,6 +155,38 @@ def write_loop(emitter: Emitter, group: Sequence[Node]) -> None:
             continue
         value = f"{a.name}.each()" if a.node.op == ARGMAX else a.name
         emitter.here.known[emitter.key(a.node, a.copy)] = value
+
+
+@contextmanager
+def set_aside(emitter: Emitter, index: str) -> Generator[None]:
+    """Let a loop have an index whose name one further in has, too, that it is to stand before."""
+    variable, turns = emitter.variables.get(index), emitter.counts.pop(index, None)
+    emitter.abreast.discard(index)
+    yield
+    if variable is not None:
+        emitter.variables[index] = variable
+    if turns is not None:
+        emitter.counts[index] = turns
+        emitter.abreast.add(index)
+
+
+def write_turns(emitter: Emitter, all_of: Sequence[Accumulator], index: str) -> str:
+    """Return a loop that takes several values of its index in a turn, or one."""
+    variable = emitter.variables[index] = emitter.name("i")
+    turns = emitter.turns if has_sums(emitter, all_of, index) else 1
+    body = write_turn(emitter, all_of, index, turns)
+    unrolled = emitter.target.write_unrolled(emitter.counts.get(str(emitter.here.lane), 1))
+    if turns == 1:
+        head = f"for (int64_t {variable} = @begin; {variable} < @end; ++{variable})"
+        return f"{unrolled}{head} {{\n{body}\n}}"
+    costs = len(emitter.costs)
+    rest = write_turn(emitter, all_of, index, 1)
+    del emitter.costs[costs:]  # there are few of them
+    fits = f"{variable} + {turns} <= @end; {variable} += {turns}"
+    return (
+        f"int64_t {variable} = @begin;\nfor (; {fits}) {{\n{body}\n}}\n"
+        f"for (; {variable} < @end; ++{variable}) {{\n{rest}\n}}"
+    )
 
 
 def has_sums(emitter: Emitter, all_of: Sequence[Accumulator], index: str) -> bool:
