@@ -644,3 +644,16 @@ def test_outputs_of_rows_and_sums_over_rows_share_a_loop(seed: int) -> None:
         torch.set_num_threads(1)
         assert all(map(torch.equal, op(w, x), found))
         torch.set_num_threads(threads)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("many", [3, 13])
+def test_small_sums_within_sums_are_compiled_in_time_or_not_at_all(many: int, seed: int) -> None:
+    """Sums over few places are written out; of four, of 13 places each, that takes minutes."""
+    line = "(a[i], b[j], c[k], d[l]) -> y[] = sum[i, j, k, l](sin(a[i]*b[j] + c[k]*d[l]))"
+    op = pb.operator(f"test::loops_within_{many}{line}")
+    a, b, c, d = given = [torch.randn(many, dtype=torch.float64) for _ in range(4)]
+    expected = torch.sin((a[:, None] * b)[:, :, None, None] + c[:, None] * d).sum()
+    torch.testing.assert_close(op(*given), expected)
+    [choice] = choose.choose_executors(call_of(op.definition, tuple(given)))
+    assert (choice.own is not None) == (many == 3)

@@ -126,6 +126,8 @@ class Emitter:
         self.here.code.append(text)
         if work:
             self.costs.append((work, self.here.trips))
+        if len(self.costs) > MOST_STATEMENTS:
+            raise RefusedLoops("more statements than can be compiled in a reasonable time")
 
     @property
     def is_stacked(self) -> bool:
@@ -350,3 +352,5 @@ def is_condition(node: Node) -> bool:
 
 # From this many multiplications on, a value is kept for the other passes over its row.
 HEAVY = 10
+# A kernel has no more statements: small sums within sums, all written out, would have millions.
+MOST_STATEMENTS = 2**13
