@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import pullback as pb
 from pullback.bind.dense import blocks, parts
 from pullback.bind.math import samples
 from pullback.define.math.formula import Formula
@@ -19,7 +20,6 @@ from tests.bind.test_blocks import (
     drawn,
     gradients_of,
     in_passes,
-    operator,
     random_line,
 )
 from tests.define.long_reductions import LINES, SIZES
@@ -179,7 +179,8 @@ def test_blocks_are_smaller_where_more_of_them_are_left_out(loops_run: list[bool
 def test_blocks_are_not_taken_of_long_vectors(long: int, loops_run: list[bool]) -> None:
     """Scores would be computed as a whole for blocks of points and their features."""
     given = [torch.randn(s, requires_grad=True) for s in ((1200, long), (1100, long), (1100, 5))]
-    shown = str(operator("distances").plan(*given))
+    op = pb.operator(f"pblooped::distances{long}{LINES['distances'][0].removeprefix('f')}")
+    shown = str(op.plan(*given))
     assert shown.count("blocks of 256 x 512 with own loops, 1 pass") == 2
     loops_run.append(True)  # nothing is computed here
 
