@@ -20,6 +20,9 @@ from torch.nn.functional import pad
 ROWS = 32
 # Of the features of a head, as CUDA's operations load them.
 BYTES = 16
+# No GPU refuses the gradient of FlashAttention for heads of so many features.
+LONGEST = 192
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,7 @@ class Operation:
 def find_operation(of: Scores) -> Operation | None:
     """Return the operation for some tensors; None if there is none that holds no scores."""
     query, key, value = of.tensors
-    if query.shape[-1] != value.shape[-1]:
+    if query.shape[-1] != value.shape[-1] or query.dtype not in DTYPES:
         return None
     if query.device.type == "cpu":
         return Operation(attend_on_cpu, pull_on_cpu)
@@ -63,44 +66,48 @@ def find_operation(of: Scores) -> Operation | None:
     if not is_aligned or (of.is_causal and not is_square) or query.device.type != "cuda":
         return None
     params = cuda.SDPAParams(query, key, value, None, 0.0, of.is_causal, False)
-    if cuda.can_use_flash_attention(params):
+    if query.shape[-1] <= LONGEST and cuda.can_use_flash_attention(params):
         return Operation(attend_flash, pull_flash)
     if cuda.can_use_efficient_attention(params):
         return Operation(attend_efficiently, pull_efficiently)
     return None
 
 
-def attend_on_cpu(of: Scores) -> tuple[Tensor, Tensor]:  # noqa: D103
+def attend_on_cpu(of: Scores) -> tuple[Tensor, Tensor]:
+    """Compute an attention on a CPU."""
     run = operation("flash_attention_for_cpu")
     return run(*of.tensors, 0.0, of.is_causal, scale=of.scale)
 
 
-def pull_on_cpu(of: Scores, grad: Tensor, output: Tensor, logs: Tensor) -> tuple[Tensor, ...]:  # noqa: D103
+def pull_on_cpu(of: Scores, grad: Tensor, output: Tensor, logs: Tensor) -> tuple[Tensor, ...]:
+    """Compute its gradients on a CPU."""
     run = operation("flash_attention_for_cpu_backward")
     return run(grad, *of.tensors, output, logs, 0.0, of.is_causal, scale=of.scale)
 
 
-def attend_flash(of: Scores) -> tuple[Tensor, Tensor]:  # noqa: D103
+def attend_flash(of: Scores) -> tuple[Tensor, Tensor]:
+    """Compute an attention of half precision by FlashAttention, on a GPU."""
     run = operation("flash_attention")
     output, logs, *_ = run(*of.tensors, 0.0, of.is_causal, False, scale=of.scale)
     return output, logs
 
 
-def pull_flash(of: Scores, grad: Tensor, output: Tensor, logs: Tensor) -> tuple[Tensor, ...]:  # noqa: D103
+def pull_flash(of: Scores, grad: Tensor, output: Tensor, logs: Tensor) -> tuple[Tensor, ...]:
+    """Compute its gradients by FlashAttention."""
     run, [query, key, _] = operation("flash_attention_backward"), of.tensors
     given = (grad, *of.tensors, output, logs, None, None, query.shape[-2], key.shape[-2])
     return run(*given, 0.0, of.is_causal, *undrawn(query), scale=of.scale)
 
 
-def attend_efficiently(of: Scores) -> tuple[Tensor, Tensor]:  # noqa: D103
+def attend_efficiently(of: Scores) -> tuple[Tensor, Tensor]:
+    """Compute an attention of any precision by blocks, on a GPU."""
     run = operation("efficient_attention")
     output, logs, *_ = run(*of.tensors, None, True, 0.0, of.is_causal, scale=of.scale)
     return output, logs[..., : of.tensors[0].shape[-2]]
 
 
-def pull_efficiently(  # noqa: D103
-    of: Scores, grad: Tensor, output: Tensor, logs: Tensor
-) -> tuple[Tensor, ...]:
+def pull_efficiently(of: Scores, grad: Tensor, output: Tensor, logs: Tensor) -> tuple[Tensor, ...]:
+    """Compute its gradients by blocks."""
     run, query = operation("efficient_attention_backward"), of.tensors[0]
     logs = pad(logs, (0, -logs.shape[-1] % ROWS), value=torch.inf)
     given = (grad, *of.tensors, None, output, logs, *undrawn(query), 0.0)

@@ -79,7 +79,7 @@ def find_fused(
         dtypes: of its tensors and outputs.
         device: of these.
     """
-    if len(set(dtypes)) != 1 or not dtypes[0].is_floating_point:
+    if len(set(dtypes)) != 1:
         return None
     own = passing.indexed
     key = content_of(own)
