@@ -319,7 +319,9 @@ def promised(name: str) -> Callable[..., object]:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, pytest.param(torch.bfloat16, marks=pytest.mark.thorough)]
+)
 def test_values_and_gradients_are_those_of_a_gpus_operations(
     name: str, dtype: torch.dtype, noted: list[bool], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

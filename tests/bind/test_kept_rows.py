@@ -121,6 +121,10 @@ def test_nothing_is_kept_where_no_gradient_is_asked_or_little_is_spared(seed: in
         x = torch.randn(n, d, requires_grad=True)
         assert saved_by(lambda x=x: op(x)) == [((n, d), torch.float32)]
     assert len(saved_by(lambda: op(torch.randn(700, 100, requires_grad=True)))) == 3
+
+
+@pytest.mark.thorough
+def test_rows_of_two_indices_are_kept(seed: int) -> None:
     groups = operator("groups", GROUPS)
     assert len(saved_by(lambda: groups(torch.randn(700, 10, 10, requires_grad=True)))) == 3
 
