@@ -123,6 +123,15 @@ def test_nothing_is_kept_where_no_gradient_is_asked_or_little_is_spared(seed: in
     assert len(saved_by(lambda: op(torch.randn(700, 100, requires_grad=True)))) == 3
 
 
+def test_a_wrong_size_is_told_of_the_operator_itself(seed: int) -> None:
+    """And not of the one that returns statistics too."""
+    op = operator("layer norm", NORM)
+    x, w, b = inputs(op, 700, 100)
+    _ = op(x, w, b)
+    with pytest.raises(pb.PullbackError, match=r"\[PB112\]: test::kept_rows_layer_norm: "):
+        op(x, w[:5], b)
+
+
 @pytest.mark.thorough
 def test_rows_of_two_indices_are_kept(seed: int) -> None:
     groups = operator("groups", GROUPS)

@@ -253,6 +253,7 @@ using KeepingPlace = std::optional<Keeping> Definition::*;
 KeepingPlace kept_of_rows(const Definition& definition, c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& own = tensor_of(arguments[definition.rows->argument]);
   if (!is_worth_it(*definition.rows, own)) return nullptr;
+  solve(definition.signature, arguments);  // so that errors name this operator
   const at::ScalarType dtype = own.scalar_type();
   for (const TensorSpec& input : definition.signature.inputs) {
     const at::Tensor& tensor = tensor_of(arguments[input.argument]);
