@@ -272,18 +272,17 @@ Kept keeping(const Entry& entry, const Definition& definition, c10::DispatchKeyS
   const auto next = (keys & c10::after_ADInplaceOrView_keyset).highestPriorityTypeId();
   const bool plain = next == c10::DispatchKey::CPU || next == c10::DispatchKey::CUDA;
   if (!plain || !definition.supply) return {definition};
-  const auto found = [&](const Definition& now) -> Kept {
-    const KeepingPlace own = now.rows ? kept_of_rows(now, arguments) : &Definition::keeping;
-    return own && now.*own ? Kept{now, &*(now.*own)} : Kept{definition};
-  };
   // Those of rows are known without Python, once it has made what keeps them.
   if (definition.rows) {
-    const Kept known = found(definition);
-    if (known.keeping || !kept_of_rows(definition, arguments)) return known;
+    const KeepingPlace own = kept_of_rows(definition, arguments);
+    if (!own) return {definition};
+    if (definition.*own) return {definition, &*(definition.*own)};
   }
   if (!definition.supply->keep(entry, arguments)) return {definition};
-  const Definition* const now = entry.definition.load();
-  return continues(*now, definition) ? found(*now) : Kept{definition};
+  const Definition& now = *entry.definition.load();
+  if (!continues(now, definition)) return {definition};
+  const KeepingPlace own = now.rows ? kept_of_rows(now, arguments) : &Definition::keeping;
+  return own && now.*own ? Kept{now, &*(now.*own)} : Kept{definition};
 }
 
 /// The dispatch keys above the kernels. A Python function is watched for inputs that it changes, so

@@ -158,7 +158,7 @@ class LoopedMaker(BlockMaker):
             if term.conditions or has_any_reduction(factors):
                 raise Unfit
             tile = read(name, [at(self.rows), at(self.columns)])
-            part = replace(Term(factor=term.factor), over=(tile, *factors)).node
+            part = Term(factor=term.factor, over=(tile, *factors)).node
             part = own.reduce(part, self.size, self.by_data)
             self.summed.append(self.of_statistic(own, state, build.apply("add", state, part)))
             return
