@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -646,14 +648,18 @@ def test_outputs_of_rows_and_sums_over_rows_share_a_loop(seed: int) -> None:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("many", [3, 13])
-def test_small_sums_within_sums_are_compiled_in_time_or_not_at_all(many: int, seed: int) -> None:
-    """Sums over few places are written out; of four, of 13 places each, that takes minutes."""
+def test_small_sums_within_sums_are_compiled_in_time(many: int, seed: int) -> None:
+    """Sums over few places are written out; of four, of 13 places each, that takes minutes.
+
+    Costs a second of the compiler.
+    """
     line = "(a[i], b[j], c[k], d[l]) -> y[] = sum[i, j, k, l](sin(a[i]*b[j] + c[k]*d[l]))"
     op = pb.operator(f"test::loops_within_{many}{line}")
     a, b, c, d = given = [torch.randn(many, dtype=torch.float64) for _ in range(4)]
     expected = torch.sin((a[:, None] * b)[:, :, None, None] + c[:, None] * d).sum()
+    before = time.process_time() + sum(os.times()[2:4])
     torch.testing.assert_close(op(*given), expected)
+    assert time.process_time() + sum(os.times()[2:4]) - before < 20
     [choice] = choose.choose_executors(call_of(op.definition, tuple(given)))
-    assert (choice.own is not None) == (many == 3)
+    assert choice.own is not None

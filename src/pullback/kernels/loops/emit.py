@@ -62,6 +62,7 @@ class Emitter:
         sequential: the index of these, and its direction.
         carried: the tensors of which a lane has its own last steps in variables: what these are
             called, and how many steps back they go.
+        work: what some reductions cost if they are written out.
         scratch: the tensors of which a lane has its own steps in an array: what that is called,
             and one less than how many steps it has, a power of two.
         fronts: of a scan whose steps are fronts.
@@ -89,6 +90,7 @@ class Emitter:
         self.tile: str | None = None
         self.costs: list[tuple[float, tuple[Trip, ...]]] = []
         self.once: dict[Node, str] = {}
+        self.work: dict[Node, int] = {}
         self.uses: dict[Node, set[int]] = {}
         self.buffered: dict[Node, tuple[str, int]] = {}
         self.reads: dict[Node, list[Scope]] = {}

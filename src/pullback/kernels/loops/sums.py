@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pullback.define.math import derived
 from pullback.define.math import node as graph
 from pullback.define.math.index import Affine
-from pullback.define.math.node import ARGMAX, MAX, READ, REDUCTIONS, SUM, Node
+from pullback.define.math.node import ARGMAX, MAX, PLACED, READ, REDUCTIONS, SUM, Node
 from pullback.kernels.loops import passes
 from pullback.kernels.loops.accumulate import (
     IDENTITY,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 # A known size up to this is written out.
 MOST_WRITTEN = 16
+# And no more work, as many multiplications: a compiler takes seconds for a hundred exponentials.
+MOST_WORK = 1024
 # In a tile, where each value is read for all rows and vectors: there are no registers for more.
 MOST_IN_TILE = 4
 
@@ -53,7 +56,28 @@ def is_written(emitter: Emitter, node: Node) -> bool:
     most = MOST_IN_TILE if emitter.is_tiled else MOST_WRITTEN
     if extent is None or extent > most or node.op == ARGMAX:
         return False
+    if count_work(emitter, node) > MOST_WORK:
+        return False
     return not (emitter.target.ahead and picks_rows(node))
+
+
+def count_work(emitter: Emitter, node: Node) -> int:
+    """Return the work of a reduction if it and those in it are unrolled."""
+    if node not in emitter.work:
+        extent, parts = emitter.extents.number(node.size) or 0, graph.in_order(node.args)
+        emitter.work[node] = extent * (1 + sum(count_work_of(emitter, part) for part in parts))
+    return emitter.work[node]
+
+
+def count_work_of(emitter: Emitter, part: Node) -> int:
+    """Return the work of a part of a reduction's value; none of one that has a loop."""
+    if part.op in PLACED:
+        return 1
+    if part.op not in REDUCTIONS:
+        return derived.estimate_work(part)
+    is_short = (emitter.extents.number(part.size) or MOST_WRITTEN + 1) <= MOST_WRITTEN
+    work = count_work(emitter, part)
+    return work if is_short and work <= MOST_WORK else 0
 
 
 def picks_rows(node: Node) -> bool:
