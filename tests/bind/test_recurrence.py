@@ -24,6 +24,7 @@ from pullback.bind.registry import operators
 from pullback.define.math.cumulative import find_cumulative
 from tests.bind import recurrences
 from tests.bind.recurrences import RECURRENCES, differentiate, draw_line
+from tests.threads import threads
 
 DOUBLE = torch.float64
 LRU = (
@@ -594,6 +595,10 @@ def test_gates_that_no_gradient_decides_are_computed_before_its_steps(
 
 
 RNN = "rnn(x[b, t, d], w[d, j]) -> h[b, t, d] = tanh(x + sum[j](w[d, j]*pad(h[b, t - 1, j])))"
+HEADS = (
+    "heads(x[b, n, t, d], w[n, d, j]) -> h[b, n, t, d] = "
+    "tanh(x + sum[j](w[n, d, j]*pad(h[b, n, t - 1, j])))"
+)
 LSTM = (
     "lstm(x[b, t, 4, d], w[4, d, d]) -> h[b, t, d] = "
     "i[b, t, d] = sigmoid(x[b, t, 0, d] + sum[j](w[0, d, j]*pad(h[b, t - 1, j]))); "
@@ -609,6 +614,39 @@ def rnn_by_torch(x: Tensor, w: Tensor) -> Tensor:
     cell = torch.nn.RNN(d, d, bias=False, batch_first=True, dtype=DOUBLE)
     given: dict[str, Tensor] = {"weight_ih_l0": torch.eye(d, dtype=DOUBLE), "weight_hh_l0": w}
     return torch.func.functional_call(cell, given, (x,))[0]
+
+
+def heads_by_torch(x: Tensor, w: Tensor) -> Tensor:
+    return torch.stack([rnn_by_torch(*each) for each in zip(x.unbind(1), w, strict=True)], 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "reference", "heads"),
+    [
+        (RNN, rnn_by_torch, ()),
+        pytest.param(HEADS, heads_by_torch, (3,), marks=pytest.mark.thorough),
+    ],
+)
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.thorough), 47])
+def test_rows_of_a_batch_share_what_a_step_reads(
+    line: str, reference: Callable[..., Tensor], heads: tuple[int, ...], batch: int
+) -> None:
+    """Several rows go side by side, some twice where they do not come out even.
+
+    Costs three seconds of the compiler.
+    """
+    own = pb.operator(f"recurrence::batch_of_{batch}_{line}")
+    generator = torch.Generator().manual_seed(batch)
+    x = torch.randn(batch, *heads, 5, 21, dtype=DOUBLE, generator=generator, requires_grad=True)
+    w = torch.randn(*heads, 21, 21, dtype=DOUBLE, generator=generator, requires_grad=True)
+    results: list[Sequence[Tensor]] = []
+    for way in (own, reference):
+        y = way(x, w)
+        results.append([y, *torch.autograd.grad(y.sin().sum(), [x, w])])
+    for found, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted)
+    with torch.no_grad(), threads(2):
+        assert torch.equal(own(x, w), results[0][0])
 
 
 def lstm_by_torch(x: Tensor, w: Tensor) -> Tensor:

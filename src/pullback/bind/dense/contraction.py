@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pullback.bind.dense import slices
+from pullback.bind.dense import reading, slices
 from pullback.bind.dense.value import Axis, Value, align, is_traced, join_axes, likely_size
 from pullback.define.math.lower import Product, is_contraction
+from pullback.define.math.node import Node
 from pullback.define.shape import Size
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def contract(dense: Dense, product: Product, env: Env) -> Value | None:
     factors = [dense.of(part, inner) for part in product.over]
     for part in product.under:
         factors = divide_factors(dense, factors, dense.of(part, inner), inner)
-    conditions = [dense.of(part, inner) for part in product.conditions]
+    guards = [guard for guard in product.conditions if not is_kept(dense, product, guard, inner)]
+    conditions = [dense.of(guard, inner) for guard in guards]
     if any(condition.data is False for condition in conditions):
         return Value(torch.zeros([], dtype=dense.call.compute, device=dense.call.device), ())
     conditions = [condition for condition in conditions if condition.data is not True]
@@ -47,6 +49,16 @@ def contract(dense: Dense, product: Product, env: Env) -> Value | None:
     if product.factor != 1:
         value = value._replace(data=value.data * product.factor)
     return value
+
+
+def is_kept(dense: Dense, product: Product, guard: Node, env: Env) -> bool:
+    """Return whether a product is 0 anyway where a condition does not hold."""
+    padded = [part for part in product.over if reading.is_padded(dense, part, guard, env)]
+    if not padded or product.under:
+        return False
+    return all(
+        is_finite(dense.of(part, env).data) for part in product.over if part is not padded[0]
+    )
 
 
 def divide_factors(dense: Dense, factors: list[Value], divisor: Value, env: Env) -> list[Value]:

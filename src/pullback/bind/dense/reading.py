@@ -15,7 +15,8 @@ from torch.nn.functional import pad
 from pullback.bind.dense import places, slices
 from pullback.bind.dense.value import Axis, Value, align, join_axes
 from pullback.define.math.index import BATCH, Affine, is_size
-from pullback.define.math.node import Node
+from pullback.define.math.index import size as extent_of
+from pullback.define.math.node import INSIDE, READ, Node
 from pullback.define.shape import Size
 
 if TYPE_CHECKING:
@@ -87,23 +88,22 @@ def view_at(
         last, and their axes. None where data decides the places, or most of them are outside; and
         for windows whose number is symbolic: ONNX's exporter would fix it.
     """
-    ends = None if place.nodes else places.reach(dense, place, env)
-    steps = [(t, f) for t, f in place.terms if isinstance(t, str) and not is_size(t)]
-    if ends is None or any(dense.space.is_batch(env[index]) for index, _ in steps):
+    ends = ends_of_view(dense, place, data.shape[dim], env)
+    if ends is None:
         return None
-    extents = [dense.space.extent(env[index]) for index, _ in steps]
-    if len(steps) > 1 and any(isinstance(size, torch.SymInt) for size in extents):
-        return None
-    extent = data.shape[dim]
     low, high = ends
-    before, after = max(0, -low), max(0, high + 1 - extent)
-    if before + after > MOST_PADDING * (extent + 8):
-        return None
-    if before or after:
-        data = pad(data, [0, 0] * (data.dim() - 1 - dim) + [before, after])
+    beyond = high + 1 - data.shape[dim]
+    if high < 0 or low >= data.shape[dim]:
+        data = data.narrow(dim, 0, 0)  # nothing of it is read
+        low, beyond = low - high - 1, 0
+    if low < 0 or beyond > 0:
+        # What is not read is cut off, so that the result has no holes.
+        data = pad(data, [0, 0] * (data.dim() - 1 - dim) + [-low, beyond])
+        low = 0
+    steps = find_steps(place)
     if not steps:
-        return data.select(dim, low + before), []
-    data = data.narrow(dim, low + before, high - low + 1)
+        return data.select(dim, low), []
+    data = data.narrow(dim, low, high - ends[0] + 1)
     axes: list[Axis] = []
     at_dim = dim
     for k, (index, factor) in enumerate(steps):
@@ -119,6 +119,37 @@ def view_at(
         axes.append((index, 0))
         at_dim = data.dim() - 1
     return data, axes
+
+
+def find_steps(place: Affine) -> list[tuple[str, int]]:
+    """Return the indices that move a place, each with how far."""
+    return [(t, f) for t, f in place.terms if isinstance(t, str) and not is_size(t)]
+
+
+def ends_of_view(dense: Dense, place: Affine, extent: Size, env: Env) -> tuple[Size, Size] | None:
+    """Return the least and the greatest place that a view reads of so many; None without one."""
+    ends, steps = None if place.nodes else places.reach(dense, place, env), find_steps(place)
+    if ends is None or any(dense.space.is_batch(env[index]) for index, _ in steps):
+        return None
+    extents = [dense.space.extent(env[index]) for index, _ in steps]
+    if len(steps) > 1 and any(isinstance(size, torch.SymInt) for size in extents):
+        return None
+    outside = max(0, -ends[0]) + max(0, ends[1] + 1 - extent)
+    return ends if outside <= MOST_PADDING * (extent + 8) else None
+
+
+def is_padded(dense: Dense, node: Node, guard: Node, env: Env) -> bool:
+    """Return whether what a node reads is 0 where a condition on one of its places is wrong."""
+    if node.op != READ or guard.op != INSIDE:
+        return False
+    labels, extent = dense.space.labels[node.name], dense.space.extent(guard.size)
+    return any(
+        place == guard.places[0]
+        and label != BATCH
+        and extent_of(label) == guard.size
+        and ends_of_view(dense, place, extent, env) is not None
+        for label, place in zip(labels, node.places, strict=True)
+    )
 
 
 def gather_at(

@@ -40,7 +40,7 @@ class Cumulative:
         place: which state of the group that is.
         elements: the formula of what is combined, over the state's indices.
         starts: whether the first place has a value of its own, which follows from a boundary.
-        ends: whether the last one has, which reads no state.
+        ends: whether the last one has, which reads no state, and anything reads it.
         others: the formula of the other states, which read that one; None if there are none.
         outputs: the outputs and other states that are the same without that value at the end.
         is_read: whether anything else reads the state.
@@ -94,19 +94,20 @@ def find_cumulative(formula: Formula, group: Group) -> Cumulative | None:
         if o.name in formula.states
     ]
     readers = [node for labels, node in others.values() if (labels, node) != same]
+    is_read = any(True for _ in reads_of([*readers, *later], [state.name]))
     return Cumulative(
         op=walk.op,
         place=place,
         elements=steps.formula_of_some(formula, group, [element], [state.indices]),
         starts=walk.starts,
-        ends=walk.last in walk.exceptions,
+        ends=is_read and walk.last in walk.exceptions,
         others=steps.formula_of_some(
             formula, group, [nodes[k] for k in rest], [group.states[k].indices for k in rest]
         )
         if rest
         else None,
         outputs=tuple(name for name, each in others.items() if each == same),
-        is_read=any(True for _ in reads_of([*readers, *later], [state.name])),
+        is_read=is_read,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pullback.define.math.node import READ, REDUCTIONS, in_order
+from pullback.define.math.node import READ, REDUCTIONS, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops.accumulate import END
 from pullback.kernels.loops.extents import Extents
@@ -23,6 +23,8 @@ EMPTIER = 2.0
 MANY = 512
 # The same where they are added to totals alone, which are in memory.
 FEWER = 64
+# Tasks that are enough for several rows of a recurrence to be in each.
+ENOUGH = 8
 # Vectors of a row that is written up to which they do: a longer one is work enough.
 FEW = 16
 
@@ -89,6 +91,29 @@ def place_beside(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) -
     if not is_of_rows or index in setting.rows or many < least or not is_short:
         return nest
     return replace(nest, rows=rows, vectors=max(1, nest.vectors // rows))
+
+
+def place_states(nest: Nest, sums: Sequence[Node], setting: KernelSetting) -> Nest:
+    """Return the nest of a recurrence with several of its rows side by side.
+
+    For sums over all of a state, as in the gates of a GRU, each step of each row reads whole
+    matrices, which the rows of a batch share. There are as many as leave enough tasks.
+
+    Args:
+        nest: of the recurrence.
+        sums: over states.
+        setting: with the sizes of a call.
+    """
+    ranges, extents = Ranges(setting.ranges), Extents(setting.typical)
+    many = {index: extents.number(ranges.size(index)) or 1 for index in nest.outer}
+    reads = [[part for part in in_order([each]) if part.op == READ] for each in sums]
+    shared = [i for i in many if all(any(i not in r.free for r in own) for own in reads)]
+    for rows, vectors in setting.target.tiles if sums and shared else ():
+        index = max(shared, key=lambda i: many[i])
+        if many[index] >= rows and math.prod(many.values()) >= rows * ENOUGH:
+            outer = (*(i for i in nest.outer if i != index), index)
+            return replace(nest, outer=outer, rows=rows, vectors=min(nest.vectors, vectors))
+    return nest
 
 
 def is_across(nest: Nest) -> bool:

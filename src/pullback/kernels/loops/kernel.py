@@ -57,6 +57,8 @@ class KernelWriter:
         emitter.is_tiled = nest.turns > 1 or bool(nest.block and nest.rows > 1)
         if nest.lane is not None:
             emitter.row_lanes.add(nest.lane)
+        if nest.tile:
+            emitter.counts[nest.tile] = nest.rows
         for index in nest.small:
             number = self.extents.number(self.ranges.size(index))
             assert number is not None
@@ -77,15 +79,10 @@ class KernelWriter:
         loops = [*nest.outer, *([nest.over] if nest.over and not nest.is_split else [])]
         if nest.is_split:
             emitter.split = frozenset(output.node for output in nest.outputs)
-        row = Scope(
-            indices=frozenset(loops),
-            trips=tuple((self.ranges.size(i), nest.rows if i == nest.tile else 1) for i in loops),
-        )
+        row = Scope(indices=frozenset(loops), trips=nest.trips(loops, self.ranges))
         emitter.outer = row.indices
         for index in loops:
             emitter.variables[index] = emitter.name("i")
-        if nest.tile:
-            emitter.counts[nest.tile] = nest.rows
         emitter.scopes = [top, row]
         emitter.prepare([output.node for output in nest.outputs])
         if nest.lane is None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pullback.define.math.fronts import Fronts
 from pullback.define.math.index import Affine
 from pullback.define.math.node import Node
+from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.scope import Trip
 from pullback.kernels.loops.segments import Segments
@@ -66,7 +67,7 @@ class Nest:
         is_split: whether `over` is the range of sums inside of the loops, of which each chunk has a
             part; else it is a loop around them.
         vectors: how many vectors of the lane are a block.
-        rows: how many values of the last outer index are computed side by side.
+        rows: how many values of the last outer index are computed side by side, of a scan too.
         picks: whether data says which rows are read.
         is_stacked: whether these are always as many, one below the other, and share what they read.
         sequential: of a scan the index that runs in order inside of each task, and its direction.
@@ -109,6 +110,11 @@ class Nest:
     def run_over(self, output: Output) -> tuple[str, ...]:
         """Return the indices whose loops an output is computed in."""
         return self.fronts.replace_in(output.indices) if self.fronts else output.indices
+
+    def trips(self, outer: Iterable[str], ranges: Ranges) -> tuple[Trip, ...]:
+        """Return how often the loops of some outer indices run."""
+        rows = {self.tile: self.rows}
+        return tuple((ranges.size(index), rows.get(index, 1)) for index in outer)
 
     @property
     def shares_lanes(self) -> bool:

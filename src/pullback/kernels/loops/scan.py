@@ -16,7 +16,7 @@ from pullback.define.math.index import at
 from pullback.define.math.node import READ, REDUCTIONS, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import reads_of
-from pullback.kernels.loops.abreast import count_copies
+from pullback.kernels.loops.abreast import count_copies, place_states
 from pullback.kernels.loops.emit import HEAVY
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.kernel import KernelWriter
@@ -78,9 +78,9 @@ def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
     every = dict.fromkeys(i for indices in own.values() for i in indices)
     inner = tuple(i for i in every if i not in (*outer, lane, sequential[0]))
     copies = count_copies(outputs, (), setting)
-    if mixed := _count_mixed(outputs, own, lane):
+    if mixed := _find_mixed(outputs, own, lane):
         # Most of a step is those sums, which share what they read of a state.
-        copies = min(copies, mixed)
+        copies = min(copies, len(mixed))
     nest = Nest(
         outputs=tuple(outputs),
         lane=lane,
@@ -97,7 +97,7 @@ def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
     if not (inner or fronts or lane or target.keeps_states):
         return replace(nest, carries=True)
     if nest.meets or (inner and target.keeps_states):
-        return nest
+        return nest if fronts else place_states(nest, mixed, setting)
     if target.keeps_states:
         return replace(nest, block=target.block, carries=True)
     if not inner and _measure(str(lane), setting) <= target.lanes:
@@ -151,20 +151,19 @@ def choose_lane(
     return max(long, key=lambda i: (neighbours[i], own.index(i)))
 
 
-def _count_mixed(
+def _find_mixed(
     outputs: Sequence[Output], own: Mapping[str, Sequence[str]], lane: str | None
-) -> int:
-    """Return how many sums there are over the lanes of states."""
-    if lane is None:
-        return 0
-    sums = (each for each in in_order(o.node for o in outputs) if each.op in REDUCTIONS)
-    return sum(
-        any(
+) -> list[Node]:
+    """Return the sums over the lanes of states."""
+    sums = (each for each in in_order(o.node for o in outputs) if lane and each.op in REDUCTIONS)
+    return [
+        each
+        for each in sums
+        if any(
             lane in own[read.name] and read.places[own[read.name].index(lane)] != at(lane)
             for read in reads_of([each], own)
         )
-        for each in sums
-    )
+    ]
 
 
 def _measure(index: str, setting: KernelSetting) -> int:
@@ -242,10 +241,7 @@ class ScanWriter(KernelWriter):
         assert nest.sequential
         index, _ = nest.sequential
         emitter.divisors.see(output.node for output in nest.outputs)
-        row = Scope(
-            indices=frozenset(nest.outer),
-            trips=tuple((self.ranges.size(i), 1) for i in nest.outer),
-        )
+        row = Scope(indices=frozenset(nest.outer), trips=nest.trips(nest.outer, self.ranges))
         emitter.outer, emitter.fronts = row.indices, nest.fronts
         emitter.steps = {o.name: o.indices.index(index) for o in nest.outputs if index in o.indices}
         emitter.rings = {n: (emitter.steps[n], f"{many - 1}") for n, many in nest.rings.items()}

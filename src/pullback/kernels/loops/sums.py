@@ -128,7 +128,11 @@ def prepare(emitter: Emitter, roots: Iterable[Node]) -> None:
     for key in sorted(groups, key=lambda key: key[:2]):
         with emitter.at_depth(key[1]):
             left = [n for n in groups[key] if not is_there(emitter, n)]
-            if left:
+            if emitter.sequential and emitter.tile:
+                # Rows and vectors of one sum are as many as there are registers for.
+                for node in left:
+                    write_together(emitter, [node])
+            elif left:
                 write_together(emitter, left)
 
 
