@@ -616,6 +616,21 @@ def rnn_by_torch(x: Tensor, w: Tensor) -> Tensor:
     return torch.func.functional_call(cell, given, (x,))[0]
 
 
+MEAN = (
+    "mean(x[b, t, d], w[d, j]) -> (h[b, t, d], m[b, t]) = (tanh(x + sum[j](w[d, j]"
+    "*pad(h[b, t - 1, j]))*(1 + pad(m[b, t - 1]))), 0.5*pad(m[b, t - 1]) + mean[d](h))"
+)
+
+
+def mean_steps(x: Tensor, w: Tensor) -> Tensor:
+    h, m, found = torch.zeros_like(x[:, 0]), torch.zeros_like(x[:, 0, 0]), list[Tensor]()
+    for given in x.unbind(1):
+        h = torch.tanh(given + h @ w.T * (1 + m[:, None]))
+        m = 0.5 * m + h.mean(1)
+        found.append(torch.cat([h, m[:, None]], 1))
+    return torch.stack(found, 1)
+
+
 def heads_by_torch(x: Tensor, w: Tensor) -> Tensor:
     return torch.stack([rnn_by_torch(*each) for each in zip(x.unbind(1), w, strict=True)], 1)
 
@@ -672,6 +687,22 @@ def test_what_gradients_need_of_each_step_is_computed_with_the_steps(
     w = torch.randn(*gates, 5, 5, dtype=DOUBLE, generator=generator, requires_grad=True)
     results = [
         (y, *torch.autograd.grad(y.sin().sum(), [x, w])) for y in (own(x, w), reference(x, w))
+    ]
+    for found, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.usefixtures("looped")
+def test_a_state_that_sums_up_another_one_may_read_itself(seed: int) -> None:
+    """Its adjoint is no sum alone that a later step could compute."""
+    own = pb.operator(f"recurrence::{MEAN}")
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(3, 6, 5, dtype=DOUBLE, generator=generator, requires_grad=True)
+    w = torch.randn(5, 5, dtype=DOUBLE, generator=generator, requires_grad=True)
+    h, m = own(x, w)
+    results = [
+        (y, *torch.autograd.grad(y.sin().sum(), [x, w]))
+        for y in (torch.cat([h, m[..., None]], 2), mean_steps(x, w))
     ]
     for found, wanted in zip(*results, strict=True):
         torch.testing.assert_close(found, wanted)

@@ -78,7 +78,9 @@ def _find_carried(formula: Formula, group: Group) -> Mapping[str, State]:
     for read in reads_of([state.node for state in group.states], own):
         if read.places[own[read.name].indices.index(time)] == at(time):
             kept.add(read.name)
-    return {n: s for n, s in own.items() if n not in kept and _sums_up(s.node, own)}
+    found = {n: s for n, s in own.items() if n not in kept and _sums_up(s.node, own)}
+    # One that reads itself, or another of these, would be there after it was written out.
+    return {n: s for n, s in found.items() if not any(True for _ in reads_of([s.node], found))}
 
 
 def _is_cheap(node: Node) -> bool:
