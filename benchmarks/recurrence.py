@@ -116,6 +116,8 @@ def plain(name: str, line: str, loop: Function | None, *shapes: tuple[int, ...])
     return Case(name=name, line=line, inputs=partial(draw, *shapes), loop=loop)
 
 
+# Batch, steps and units of recurrent networks: in the last one nearly all are products of matrices.
+NETWORKS = ((16, 100, 32), (16, 100, 128), (64, 30, 256))
 CASES = (
     *(lru_of(*size) for size in ((8, 1000, 256), (8, 100, 256), (1, 1000, 16), (64, 500, 7))),
     *(scan_of(*size) for size in ((2, 1000, 256, 16), (2, 200, 33, 5))),
@@ -125,14 +127,8 @@ CASES = (
         plain(f"heat {t}×{x}", HEAT, heat_loop, (x,), (x,), (t,))
         for t, x in ((2048, 1024), (500, 50))
     ),
-    *(
-        plain(f"gru {b}×{t}×{d}", GRU, gru_loop, (b, t, 3, d), (3, d, d))
-        for b, t, d in ((16, 100, 32), (16, 100, 128))
-    ),
-    *(
-        plain(f"lstm {b}×{t}×{d}", LSTM, lstm_loop, (b, t, 4, d), (4, d, d))
-        for b, t, d in ((16, 100, 32), (16, 100, 128))
-    ),
+    *(plain(f"gru {b}×{t}×{d}", GRU, gru_loop, (b, t, 3, d), (3, d, d)) for b, t, d in NETWORKS),
+    *(plain(f"lstm {b}×{t}×{d}", LSTM, lstm_loop, (b, t, 4, d), (4, d, d)) for b, t, d in NETWORKS),
     plain("soft-DTW 8×64×64 (fronts)", DTW, dtw_loop, (8, 64, 64)),
     *(
         cumulative(*each, b, t)
@@ -227,7 +223,7 @@ def show_products(only: Sequence[str], *, budget: float) -> None:
     torch.set_num_threads(1)
     rows: list[list[str]] = []
     for name, (gates, line) in GATED.items():
-        for b, t, d in ((16, 100, 32), (16, 100, 128)):
+        for b, t, d in NETWORKS:
             if not name.startswith(tuple(only) or ""):
                 continue
             operator = pb.operator(f"bench::products{d}_{line}")
