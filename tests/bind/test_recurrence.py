@@ -742,9 +742,11 @@ def test_states_in_variables_are_right_on_narrow_registers(
     torch.testing.assert_close(own(a, x, h0), recurrences.lru(a, x, h0))
 
 
-def test_a_product_of_all_so_far_has_its_gradient_at_zeros(seed: int) -> None:
-    own = pb.operator("recurrence::prod(x[b, t]) -> y[b, t] = x*pad(y[b, t - 1], 1)")
-    x = torch.rand(3, 80, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed)) + 0.5
+@pytest.mark.parametrize("rows", [3, 33])
+def test_a_product_of_all_so_far_has_its_gradient_at_zeros(rows: int, seed: int) -> None:
+    """Rows are computed one after the other, also where there are many."""
+    own = pb.operator(f"recurrence::prod{rows}(x[b, t]) -> y[b, t] = x*pad(y[b, t - 1], 1)")
+    x = torch.rand(rows, 80, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed)) + 0.5
     x[1, 4], x[2, 0], x[2, 7] = 0, 0, 0
     x.requires_grad_()
     found, wanted = (

@@ -31,6 +31,7 @@ from pullback.define.math.recurrence import State, reads_of
 from pullback.define.math.totals import Total, add_totals, find_total
 from pullback.kernels.loops import checkpoints, scan
 from pullback.kernels.loops.extents import Extents
+from pullback.kernels.loops.lanes import choose_lane
 from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.schedule import Candidate, Schedule, ScheduleStep, count_tasks
 from pullback.kernels.loops.scope import RefusedLoops
@@ -185,7 +186,7 @@ def _write(call: ScanCall, target: Target) -> Scan:
     alone = scan_formula.write_scan(call.formula, call.groups, {}, "")
     setting, own = _setting(call, alone.formula, target, {})
     lines = call.formula.line.outputs
-    lane = scan.choose_lane(own, time, setting, {line.name for line in lines})
+    lane = choose_lane(own, time, setting, {line.name for line in lines})
     summed = find_summed(call, time)
     base = scan.nest_of(own, sequential, lane, setting, skewed, summed)
     if lane and (Extents(call.sizes).number(Ranges(setting.ranges).size(lane)) or 0) <= FEW_LANES:

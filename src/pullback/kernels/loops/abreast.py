@@ -104,8 +104,7 @@ def place_states(nest: Nest, sums: Sequence[Node], setting: KernelSetting) -> Ne
         sums: over states.
         setting: with the sizes of a call.
     """
-    ranges, extents = Ranges(setting.ranges), Extents(setting.typical)
-    many = {index: extents.number(ranges.size(index)) or 1 for index in nest.outer}
+    many = {index: setting.measure(index) for index in nest.outer}
     reads = [[part for part in in_order([each]) if part.op == READ] for each in sums]
     shared = [i for i in many if all(any(i not in r.free for r in own) for own in reads)]
     for rows, vectors in setting.target.tiles if sums and shared else ():

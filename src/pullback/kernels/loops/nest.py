@@ -9,6 +9,7 @@ from pullback.define.math.fronts import Fronts
 from pullback.define.math.index import Affine
 from pullback.define.math.node import Node
 from pullback.define.math.ranges import Ranges
+from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.scope import Trip
 from pullback.kernels.loops.segments import Segments
@@ -179,6 +180,10 @@ class KernelSetting:
     target: Target
     segments: tuple[Segments, ...] = ()
     picked: frozenset[tuple[str, int]] = frozenset()
+
+    def measure(self, index: str) -> int:
+        """Return how far an index runs in a call."""
+        return Extents(self.typical).number(Ranges(self.ranges).size(index)) or 1
 
     @property
     def rows(self) -> frozenset[str]:

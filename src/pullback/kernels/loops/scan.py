@@ -11,14 +11,11 @@ from dataclasses import replace
 from itertools import groupby
 
 from pullback.define.math.fronts import Fronts
-from pullback.define.math.functions import TABLE
 from pullback.define.math.index import at
-from pullback.define.math.node import READ, REDUCTIONS, Node, in_order
+from pullback.define.math.node import REDUCTIONS, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import reads_of
 from pullback.kernels.loops.abreast import count_copies, place_states
-from pullback.kernels.loops.emit import HEAVY
-from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.kernel import KernelWriter
 from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.newest import put_newest_last
@@ -29,10 +26,6 @@ from pullback.kernels.loops.scope import RefusedLoops, Scope
 
 # With fewer tasks than this, each has less.
 TASKS = 4
-# An index with fewer values is not worth the lanes.
-FEW = 4
-# With fewer values of it, which are no neighbours in memory, each is computed alone.
-ALONE = 8
 # Further back than this, a lane reads its states from memory.
 MOST_CARRIED = 8
 
@@ -100,7 +93,7 @@ def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
         return nest if fronts else place_states(nest, mixed, setting)
     if target.keeps_states:
         return replace(nest, block=target.block, carries=True)
-    if not inner and _measure(str(lane), setting) <= target.lanes:
+    if not inner and setting.measure(str(lane)) <= target.lanes:
         return replace(nest, vectors=1, block=target.lanes, carries=True)
     return replace(nest, block=_choose_block(nest, setting))
 
@@ -112,43 +105,6 @@ def join_tasks(nest: Nest, summed: Container[str]) -> Nest:
     assert nest.sequential
     inner = tuple(i for i in own if i not in (*outer, nest.lane, nest.sequential[0]))
     return replace(nest, outer=outer, inner=inner, block=0)
-
-
-def choose_lane(
-    outputs: Sequence[Output], sequential: str, setting: KernelSetting, stored: Container[str]
-) -> str | None:
-    """Return the index of the lanes: that along which most elements are neighbours in memory.
-
-    Of several it is the last one, and of short ones the longest.
-
-    Args:
-        outputs: the states.
-        sequential: the index of the steps.
-        setting: with the sizes of a call.
-        stored: the names of the states whose order in memory is given.
-    """
-    extents = Extents(setting.typical)
-    own = [i for i in outputs[0].indices if i != sequential]
-    sizes = {i: _measure(i, setting) for i in own}
-    long = [i for i in own if sizes[i] >= FEW]
-    if setting.target.keeps_states:
-        return long[-1] if long else max(own, key=lambda i: sizes[i], default=None)
-    neighbours = dict.fromkeys(long, 0)
-    names = {output.name for output in outputs}
-    reads = (n for n in in_order(o.node for o in outputs) if n.op == READ and n.name not in names)
-    last = {(read.name, read.places[-1].index) for read in reads if read.places}
-    last |= {(o.name, o.indices[-1]) for o in outputs if o.name in stored}
-    functions = (n for n in in_order(o.node for o in outputs) if n.op in TABLE)
-    is_light = all(TABLE[each.op].work < HEAVY for each in functions)
-    if is_light and all(sizes[i] < ALONE and i not in {index for _, index in last} for i in own):
-        # Copies of all tensors in which they are neighbours take longer than one after the other.
-        return None
-    if not long:
-        return max(own, key=lambda i: sizes[i], default=None)
-    for name, index in last:
-        if index in neighbours:
-            neighbours[index] += math.prod(extents.number(n) or 1 for n in setting.dims[name])
-    return max(long, key=lambda i: (neighbours[i], own.index(i)))
 
 
 def _find_mixed(
@@ -166,21 +122,16 @@ def _find_mixed(
     ]
 
 
-def _measure(index: str, setting: KernelSetting) -> int:
-    """Return how far an index runs in a call."""
-    return Extents(setting.typical).number(Ranges(setting.ranges).size(index)) or 1
-
-
 def _count_tasks(outer: Iterable[str], lane: str | None, setting: KernelSetting) -> int:
     """Return how many tasks there may be, if each has a vector of the lanes' index."""
-    vectors = -(-_measure(lane, setting) // setting.target.lanes) if lane else 1
-    return vectors * math.prod(_measure(index, setting) for index in outer)
+    vectors = -(-setting.measure(lane) // setting.target.lanes) if lane else 1
+    return vectors * math.prod(setting.measure(index) for index in outer)
 
 
 def _choose_block(nest: Nest, setting: KernelSetting) -> int:
     """Return how many values of the lanes' index a task has."""
-    tasks = math.prod(_measure(index, setting) for index in nest.outer)
-    lanes, block = _measure(str(nest.lane), setting), setting.target.block
+    tasks = math.prod(setting.measure(index) for index in nest.outer)
+    lanes, block = setting.measure(str(nest.lane)), setting.target.block
     while block > nest.vectors * setting.target.lanes and tasks * -(-lanes // block) < TASKS:
         block //= 2
     return block if lanes > block else 0
