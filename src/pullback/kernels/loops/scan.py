@@ -111,15 +111,15 @@ def _find_mixed(
     outputs: Sequence[Output], own: Mapping[str, Sequence[str]], lane: str | None
 ) -> list[Node]:
     """Return the sums over the lanes of states."""
-    sums = (each for each in in_order(o.node for o in outputs) if lane and each.op in REDUCTIONS)
-    return [
-        each
-        for each in sums
-        if any(
-            lane in own[read.name] and read.places[own[read.name].index(lane)] != at(lane)
-            for read in reads_of([each], own)
-        )
-    ]
+    if lane is None:
+        return []
+
+    def is_across(read: Node) -> bool:
+        indices = own[read.name]
+        return lane in indices and read.places[indices.index(lane)] != at(lane)
+
+    sums = (each for each in in_order(o.node for o in outputs) if each.op in REDUCTIONS)
+    return [each for each in sums if any(map(is_across, reads_of([each], own)))]
 
 
 def _count_tasks(outer: Iterable[str], lane: str | None, setting: KernelSetting) -> int:
