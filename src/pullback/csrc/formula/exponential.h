@@ -145,7 +145,7 @@ PULLBACK_INLINE Real gelu(Real x) {
   return fma(splat(-0.5) * factor, normal_tail(x).area, at_least(x, splat(-0.0)));
 }
 
-/// Φ(x) + x Φ'(x): below 0 what it is 1 less of above.
+/// Φ(x) + x Φ'(x), which is 1 less what it is of -x.
 PULLBACK_INLINE Real gelu_slope(Real x) {
   const Real a = at_most(abs(x), splat(14.5));
   const Tail tail = normal_tail(x);

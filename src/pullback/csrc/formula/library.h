@@ -130,9 +130,11 @@ PULLBACK_LANES_UNARY(acosh)
 #endif
 // clang-format on
 
-// exponential.h has these of floats, inlined, where there is an instruction for x*y + z. With AVX-512
-// exp takes 0.17/0.9, expm1 0.19/1.5 and erfc 0.46/3.4; with AVX2 on a slow core (AMD Zen) log takes
-// 1.5/1.1 where SLEEF's takes 2.4, tanh 1.7/2.5 where libmvec's takes 2.2, exp 1.4 and expm1 1.5/1.4.
+// exponential.h and trigonometric.h have these of floats, inlined, where there is an instruction for
+// x*y + z. With AVX-512 exp takes 0.17/0.9, expm1 0.19/1.5 and erfc 0.46/3.4; with AVX2 on a slow core
+// (AMD Zen) log takes 1.5/1.1 where SLEEF's takes 2.4, tanh 1.7/2.5 where libmvec's takes 2.2, exp 1.4
+// and expm1 1.5/1.4. Alone sin takes 0.9/2.7, cos 1.1/2.8 and atan 1.3/2.2, and libmvec's 1.0, 1.0 and
+// 1.2; but a loop with other functions waits for a call, and keeps nothing in registers over it.
 // A logarithm of 512 bits is left to SLEEF, which has the instructions that take a number apart.
 #if !PULLBACK_DOUBLE && (defined(__FMA__) || defined(__FP_FAST_FMAF))
 #define PULLBACK_INLINE_EXP 1
