@@ -24,7 +24,7 @@ STORED = {
     **{"uint8": "uint8_t", "bool": "bool"},
 }
 # Multiplications an operand, up to which memory is the limit: measured for csrc/formula/stream.h.
-CHEAP = 5
+CHEAP = 7
 # Multiplications from which a processor does not reach the next vector while it waits.
 LONG = 20
 # What is computed as a whole where its outermost function is this one: a gelu's derivative, and the
