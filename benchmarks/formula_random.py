@@ -23,7 +23,7 @@ from benchmarks.bags import fastest
 from benchmarks.formula import Turn, copying
 from benchmarks.formula_peers import COMPILED, EAGER, OURS, Function
 from benchmarks.formula_tables import COPY
-from benchmarks.measure import show
+from benchmarks.measure import keep_memory, show
 
 SIZE, SMALL, TINY = 2**22, 2**15, 2**11
 FASTER, OF_COPY = 3.0, 0.9
@@ -221,6 +221,7 @@ def main(count: int, seed: int, texts: Sequence[str] = (), *, budget: float = 0.
         budget: for how many seconds the candidates of a row take turns.
     """
     torch.set_num_threads(1)
+    keep_memory()
     print(f"seed {seed}")
     rows: list[Row] = []
     for k, text in enumerate(texts or draw(count, seed)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Mapping
 
@@ -10,7 +11,7 @@ from rich.table import Table
 
 from benchmarks.figure import Figure, figure, scaled
 
-__all__ = ["Figure", "by_turns", "console", "figure", "scaled", "show"]
+__all__ = ["Figure", "by_turns", "console", "figure", "keep_memory", "scaled", "show"]
 
 console = Console(width=110)
 
@@ -34,6 +35,13 @@ def by_turns(
                 run()
             seconds[name].append((time.perf_counter() - start) / calls)
     return {name: figure(values) for name, values in seconds.items()}
+
+
+def keep_memory() -> None:
+    """Keep freed memory in this process: a system that clears pages is no candidate's."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(-4, 0)  # M_MMAP_MAX
+    libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
 
 
 def show(title: str, columns: list[str], rows: list[list[str]], notes: list[str]) -> None:

@@ -7,7 +7,6 @@ clock, the least of rounds by turns.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import itertools
 import random
 import signal
@@ -25,7 +24,7 @@ import pullback as pb
 from benchmarks.bags import fastest
 from benchmarks.formula import Turn, copying
 from benchmarks.index_cases import Function
-from benchmarks.measure import show
+from benchmarks.measure import keep_memory, show
 from benchmarks.sweep_cases import Family, Ladder, draw_ladders
 
 OURS, EAGER, COMPILED, COPY = "pullback", "eager", "compile", "copy"
@@ -295,13 +294,6 @@ def timed(turn: Turn) -> float:
     given, begin = before(), time.thread_time()
     run(given)
     return time.thread_time() - begin
-
-
-def keep_memory() -> None:
-    """Keep freed memory in this process: a system that clears pages is no candidate's."""
-    libc = ctypes.CDLL(None)
-    libc.mallopt(-4, 0)  # M_MMAP_MAX
-    libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
 
 
 def cliffs(rungs: Sequence[Point]) -> list[tuple[str, Point, Point, float]]:

@@ -96,6 +96,45 @@ def test_gradcheck_and_gradgradcheck_pass_in_every_mode(case: Case, seed: int) -
     assert gradgradcheck(define(line), some, check_fwd_over_rev=True, check_batched_grad=True)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "accuracy", "allowed"),
+    [(torch.float32, "4ulp", 1e-4), (torch.float64, "1ulp", 1e-10)],
+)
+def test_gradients_in_which_functions_share_their_parts_are_pytorchs(
+    dtype: torch.dtype, accuracy: Any, allowed: float, seed: int
+) -> None:
+    """An exponential, a gelu's tail, a quotient: also where arguments are large."""
+    shared = define(
+        "(x[...], y[...]) -> (a[...], b[...], c[...], d[...], s[...]) = a = gelu(x)**2; "
+        "b = y*logaddexp(x, y)**2; c = where(x > 0, x, expm1(x))**2; d = (x/(1 + y**2))**2; "
+        "s = softplus(-x)*sigmoid(x)*sigmoid(-x)",
+        accuracy=accuracy,
+    )
+
+    def in_torch(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return (
+            nn.functional.gelu(x) ** 2,
+            y * torch.logaddexp(x, y) ** 2,
+            torch.where(x > 0, x, torch.expm1(x)) ** 2,
+            (x / (1 + y**2)) ** 2,
+            nn.functional.softplus(-x) * torch.sigmoid(x) * torch.sigmoid(-x),
+        )
+
+    wide = [(torch.randn(3, 999) * torch.tensor([[1.0], [8.0], [30.0]])).double() for _ in "xy"]
+    wide = [t.to(dtype).double().requires_grad_() for t in wide]
+    given = [t.detach().to(dtype).requires_grad_() for t in wide]
+    found = torch.autograd.grad(loss(shared(*given)), given)
+    expected = torch.autograd.grad(loss(in_torch(*wide)), wide)
+    assert_close(found, expected, rtol=allowed, atol=allowed, check_dtype=False)
+
+
+def test_a_formula_itself_is_computed_as_it_is_written() -> None:
+    """Beside g/y, a gradient takes g*(x/y) from it; with g/y rounded to 0 that would be 0."""
+    quotients = define("(g[...], x[...], y[...]) -> (a[...], b[...]) = a = g/y; b = g*(x/y)")
+    g, x, y = (torch.full((9,), size) for size in (1e-25, 1e30, 1e30))
+    assert (quotients(g, x, y)[1] == g).all()
+
+
 @each_case
 def test_strides_are_those_that_the_fake_kernel_says(case: Case, seed: int) -> None:
     line, _, arguments = case

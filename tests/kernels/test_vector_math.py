@@ -110,6 +110,20 @@ def check_float(library: Library, function: str, x: Tensor) -> None:
     assert error[worst] <= promise(library, function), (shown, got[worst], expected[worst])
 
 
+@libraries([one for one in ALL_LIBRARIES if one.compute is SINGLE and one.ulp == 4])
+def test_gelus_derivative_is_as_exact_as_the_larger_of_its_terms(
+    library: Library, seed: int
+) -> None:
+    x = values(SINGLE, 20_000)
+    wide = x.to(DOUBLE)
+    area = torch.special.erfc(wide * -math.sqrt(0.5)) / 2
+    rise = wide * torch.exp(-(wide**2) / 2) / math.sqrt(2 * math.pi)
+    rise = torch.where(wide.isinf(), 0.0, rise)
+    scale = torch.maximum(area, rise.abs()).clamp(min=1e-36).nan_to_num(1)
+    error = largest_error(library.real("gelu_slope", x), area + rise, scale)
+    assert error.max() <= 4, x[error.argmax()]
+
+
 @cache
 def exact_values(function: str, seed: int) -> list[tuple[tuple[float, ...], tuple[Any, Any]]]:
     """Return arguments and what the function is there."""
@@ -199,6 +213,17 @@ def test_extremes_are_those_of_pytorch(library: Library, function: str) -> None:
         for i in torch.nonzero(~agree).flatten().tolist()
     ]
     assert wrong == []
+
+
+@each_library
+def test_sine_and_cosine_never_pass_one(library: Library) -> None:
+    """`sqrt(1 - sin(x)**2)` is no NaN, and cos(0) is 1."""
+    quarters = math.pi / 2 * torch.arange(-3_000, 3_000, dtype=DOUBLE)
+    beside = torch.linspace(-1e-3, 1e-3, 41, dtype=DOUBLE)
+    x = (quarters[:, None] + beside).flatten().to(library.compute)
+    for function in ("sin", "cos"):
+        assert library.real(function, x).abs().max() <= 1
+    assert (library.real("cos", torch.zeros(5, dtype=library.compute)) == 1).all()
 
 
 @each_library

@@ -27,13 +27,14 @@ UNARY = [
     "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv",
     "lgamma", "digamma", "sqrt", "rsqrt", "reciprocal", "abs", "floor", "ceil", "round",
     "trunc", "frac", "sign", "sigmoid", "softplus", "log_sigmoid", "tanh_softplus", "gelu",
-    "relu", "sinc", "sigmoid_alone", "powi<3>", "powi<-2>", "powi<0>",
+    "relu", "sinc", "sigmoid_alone", "sigmoid_of_minus", "expm1_beside_exp",
+    "powi<3>", "powi<-2>", "powi<0>",
 ]
 # fmt: on
-# What exponential.h has.
+# What exponential.h and trigonometric.h have.
 INLINED = [
     *("exp", "expm1", "sigmoid", "softplus", "log_sigmoid", "tanh_softplus", "erfc", "gelu"),
-    *("log", "tanh", "sigmoid_alone"),
+    *("log", "tanh", "sigmoid_alone", "sigmoid_of_minus", "expm1_beside_exp", "sin", "cos", "atan"),
 ]
 POLYGAMMA = tuple(f"polygamma{n}" for n in range(5))
 # fmt: off
@@ -213,6 +214,7 @@ EXPORT int64_t processor_cache() { return last_cache(); }
 
 def text(library: Library) -> str:
     parts = [head(library), SHAPES, "EXPORT int vector_lanes() { return lanes; }\n"]
+    parts += _function("real", "gelu_slope", "Real", ["Real"])
     for function in UNARY:
         parts += _function("real", function, "Real", ["Real"])
         parts += _scalar(function, f"{function}(a)", 1)

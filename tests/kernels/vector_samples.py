@@ -21,6 +21,7 @@ STEPS = {
     "powi<-2>": 1.5,
     "sigmoid": 3,
     "sigmoid_alone": 3,
+    "sigmoid_of_minus": 3,
     "softplus": 3,
     "log_sigmoid": 3,
     "tanh_softplus": 4,

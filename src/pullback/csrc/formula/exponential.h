@@ -3,37 +3,11 @@
 /// Only where the processor has fused multiply-add; elsewhere the libraries' functions are used.
 #pragma once
 
-#include "library.h"
+#include "fused.h"
 
 namespace pullback::formula {
 
 #if defined(PULLBACK_INLINE_EXP)
-
-// The compiler would make the same instruction from the loop, but take longer.
-#if defined(__clang__) || !defined(__x86_64__) || PULLBACK_REGISTER_BYTES == 16
-PULLBACK_INLINE Real fma(Real x, Real y, Real z) {
-  for (int k = 0; k < lanes; ++k) x[k] = __builtin_fmaf(x[k], y[k], z[k]);
-  return x;
-}
-#elif PULLBACK_REGISTER_BYTES == 64
-PULLBACK_INLINE Real fma(Real x, Real y, Real z) {
-  return __builtin_ia32_vfmaddps512_mask(x, y, z, -1, 4);
-}
-#else
-PULLBACK_INLINE Real fma(Real x, Real y, Real z) { return __builtin_ia32_vfmaddps256(x, y, z); }
-#endif
-
-/// By Horner's rule, the coefficient of the highest power first.
-template <class... Coefficient>
-PULLBACK_INLINE Real horner(Real x, double first, Coefficient... others) {
-  Real value = splat(first);
-  ((value = fma(value, x, splat(others))), ...);
-  return value;
-}
-
-PULLBACK_INLINE Real between(Real x, double least, double most) {
-  return at_most(at_least(x, splat(least)), splat(most));
-}
 
 /// x = n log 2 + r, and the bits of 2ⁿ⁺ᵐ for the m that is asked for.
 struct Reduced {
@@ -116,6 +90,15 @@ PULLBACK_INLINE Real expm1(Real x) {
   return where(lt(abs(x), splat(1e-8)), x, half + half);
 }
 
+/// The same of the parts that `exp(x)` has, too.
+PULLBACK_INLINE Real expm1_beside_exp(Real x) {
+  const Reduced reduced(between(x, -104, 89), 127);
+  const Real r = reduced.r, power = Real(reduced.power - (128 << 23));
+  const Real half = fma(fma(exp_beyond_first(r) * r, r, r), power, power - splat(0.5));
+  const Real value = where(lt(x, splat(-20.0)), splat(-1.0), half + half);
+  return where(lt(abs(x), splat(1e-8)), x, value);
+}
+
 /// n / (n + 2) with n = e²ˣ - 1. From 10 on it is 1 to the last bit.
 PULLBACK_INLINE Real tanh(Real x) {
   const Real within = between(x, -10, 10);
@@ -125,32 +108,49 @@ PULLBACK_INLINE Real tanh(Real x) {
   return Real(Truth(n / (n + splat(2.0))) | (Truth(x) & sign_bit));
 }
 
-/// exp(-square - rest) erfcx(z), which is erfc(z) where z² = square + rest; 0 <= z < 10.6.
-PULLBACK_INLINE Real erfc_of(Real z, Real square, Real rest) {
-  const Reduced reduced(-square, 64);
-  const Real power = exp_of_reduced(reduced.r - rest);
-  // 1/erfcx(z) = √π z + above / below, minimax for z <= 10.1, relative: to 2⁻²⁷. What rounding
-  // does to a quotient of polynomials matters little where it is the smaller term.
-  const Real above = horner(z, 5.2000355935888365e-5, 4.7592393054936005e-2, 3.4426748752593994e-1,
-                            9.8739683628082275e-1, 1.6613554954528809);
-  const Real below = horner(z, 5.4481413215398788e-2, 3.8079059123992920e-1, 1.2154076099395752,
-                            2.0573976039886475, 1.6613554954528809);
-  return scale_down(power / fma(z, splat(1.77243253), above / below), reduced);
-}
+/// exp(-z²) and erfc(z), where z² = square + rest and 0 <= z < 10.6.
+struct Tail {
+  Real power, area;
+
+  PULLBACK_INLINE Tail(Real z, Real square, Real rest) {
+    const Reduced reduced(-square, 64);
+    power = scale_down(exp_of_reduced(reduced.r - rest), reduced);
+    // 1/erfcx(z) = √π z + above / below, minimax for z <= 10.1, relative: to 2⁻²⁷. What rounding
+    // does to a quotient of polynomials matters little where it is the smaller term.
+    const Real above = horner(z, 5.2000355935888365e-5, 4.7592393054936005e-2,
+                              3.4426748752593994e-1, 9.8739683628082275e-1, 1.6613554954528809);
+    const Real below = horner(z, 5.4481413215398788e-2, 3.8079059123992920e-1, 1.2154076099395752,
+                              2.0573976039886475, 1.6613554954528809);
+    area = power / fma(z, splat(1.77243253), above / below);
+  }
+};
 
 PULLBACK_INLINE Real erfc(Real x) {
   const Real z = at_most(abs(x), splat(10.5)), square = z * z;
-  const Real tail = erfc_of(z, square, fma(z, z, -square));
-  return where(lt(x, Real{}), splat(2.0) - tail, tail);
+  const Real area = Tail(z, square, fma(z, z, -square)).area;
+  return where(lt(x, Real{}), splat(2.0) - area, area);
+}
+
+/// exp(-x²/2) and erfc(|x|/√2). From 14.5 on both are 0.
+PULLBACK_INLINE Tail normal_tail(Real x) {
+  const Real a = at_most(abs(x), splat(14.5)), square = a * a, half = splat(0.5);
+  const Real rest = fma(a, a, -square);
+  return Tail(a * splat(0.70710678118654752440), half * square, half * rest);
 }
 
 /// x Φ(x): x - x/2 erfc(x/√2) above 0, and x/2 erfc(-x/√2) below.
 PULLBACK_INLINE Real gelu(Real x) {
-  const Real half = splat(0.5), factor = abs(at_most(x, splat(14.5)));
-  const Real a = at_most(factor, splat(14.5)), square = a * a, rest = fma(a, a, -square);
-  const Real tail = erfc_of(a * splat(0.70710678118654752440), half * square, half * rest);
+  const Real factor = abs(at_most(x, splat(14.5)));
   // One rounding. -0.0 and not 0: gelu of a very negative number is -0.
-  return fma(-half * factor, tail, at_least(x, splat(-0.0)));
+  return fma(splat(-0.5) * factor, normal_tail(x).area, at_least(x, splat(-0.0)));
+}
+
+/// Φ(x) + x Φ'(x), which is 1 less what it is of -x.
+PULLBACK_INLINE Real gelu_slope(Real x) {
+  const Real a = at_most(abs(x), splat(14.5));
+  const Tail tail = normal_tail(x);
+  const Real below = fma(a * splat(-0.39894228040143267794), tail.power, splat(0.5) * tail.area);
+  return where(lt(x, Real{}), below, splat(1.0) - below);
 }
 
 #endif

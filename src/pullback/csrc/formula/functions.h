@@ -4,6 +4,7 @@
 #pragma once
 
 #include "exponential.h"
+#include "trigonometric.h"
 
 namespace pullback::formula {
 
@@ -95,12 +96,23 @@ PULLBACK_INLINE V sign(V x) {
   return real(gt(x, V{})) - real(lt(x, V{}));
 }
 
-// exp(-|x|) cannot overflow, and keeps the digits of sigmoid at a very negative x. The gradient has
-// it too, and so shares it.
+PULLBACK_INLINE double expm1_beside_exp(double x) { return expm1(x); }
+#if !defined(PULLBACK_INLINE_4ULP)
+PULLBACK_INLINE Real expm1_beside_exp(Real x) { return expm1(x); }
+#endif
+
+// exp(-|x|) cannot overflow, and keeps the digits of sigmoid at a very negative x. The gradient and
+// sigmoid(-x) have it too, and so share it.
 template <class V>
 PULLBACK_INLINE V sigmoid(V x) {
   const V small = exp_of_minus(abs(x)), one = constant<V>(1);
   return where(signbit(x), small, one) / (one + small);
+}
+/// sigmoid(-x)
+template <class V>
+PULLBACK_INLINE V sigmoid_of_minus(V x) {
+  const V small = exp_of_minus(abs(x)), one = constant<V>(1);
+  return where(signbit(x), one, small) / (one + small);
 }
 /// Where nothing shares the exponential; exponential.h has a faster one.
 PULLBACK_INLINE double sigmoid_alone(double x) { return sigmoid(x); }
@@ -170,10 +182,24 @@ PULLBACK_INLINE V gelu(V x) {
   return constant<V>(0.5) * x * (tail - tail * change);
 }
 
+/// factor * (above / below), given factor / below, which may be infinite where `above` is 0.
+template <class V>
+PULLBACK_INLINE V times_quotient(V factor, V above, V quotient) {
+  return where(eq(above, V{}), factor, quotient) * above;
+}
+
+/// Φ(x) + x Φ'(x): exponential.h has a faster one of floats.
+template <class V>
+PULLBACK_INLINE V gelu_slope(V x) {
+  const V power = exp(x * x * constant<V>(-0.5)) * constant<V>(0.3989422804014327);
+  return constant<V>(0.5) * erfc(x * constant<V>(-0.7071067811865476)) + x * power;
+}
+
 // log(eᵃ + eᵇ), exact where one of the two is far larger; inf - inf must not occur.
 template <class V>
 PULLBACK_INLINE V logaddexp(V a, V b) {
-  const V distance = where(eq(a, b), V{}, abs(a - b));
+  // Written as the derivative has it, which then shares the exponential.
+  const V distance = abs(where(eq(a, b), V{}, a - b));
   return maximum(a, b) + log1p_of_fraction(exp_of_minus(distance));
 }
 template <class V>

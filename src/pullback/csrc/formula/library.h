@@ -110,12 +110,9 @@ PULLBACK_UNARY(exp2,    mvec, mvec, mvec, u10,  u10)  //  0.24/1.0  0.24/1.0  0.
 PULLBACK_UNARY(log2,    mvec, u10,  mvec, u10,  u10)  //  0.21/2.0  0.59/0.7  0.66/1.9  1.38/0.9
 PULLBACK_UNARY(log10,   mvec, u10,  mvec, u10,  u10)  //  0.20/3.5  0.57/0.7  0.63/2.0  1.32/0.8
 PULLBACK_UNARY(log1p,   mvec, u10,  mvec, u10,  u10)  //  0.40/1.9  0.77/1.0  0.77/1.9  1.95/1.0
-PULLBACK_UNARY(sin,     mvec, u10,  mvec, u10,  u10)  //  0.27/2.1  0.57/0.9  0.74/3.3  1.20/0.8
-PULLBACK_UNARY(cos,     mvec, u10,  mvec, u10,  u10)  //  0.29/1.9  0.72/1.0  0.73/3.6  1.44/0.8
 PULLBACK_UNARY(tan,     u35,  u10,  mvec, u10,  u10)  //  0.37/3.5  1.00/1.0  0.87/3.4  1.93/1.0
 PULLBACK_UNARY(asin,    u35,  u10,  u35,  u10,  u10)  //  0.28/2.4  0.76/0.8  0.87/2.4  1.73/0.9
 PULLBACK_UNARY(acos,    mvec, u10,  u35,  u10,  u10)  //  0.37/2.0  0.91/0.7  1.03/1.3  2.10/0.8
-PULLBACK_UNARY(atan,    mvec, u10,  mvec, u10,  u10)  //  0.40/2.2  1.06/1.0  1.06/2.6  2.53/0.9
 PULLBACK_UNARY(sinh,    mvec, u10,  mvec, u10,  u10)  //  0.32/1.9  1.32/1.0  1.31/1.9  2.79/1.0 a
 PULLBACK_UNARY(cosh,    mvec, u10,  mvec, u10,  u10)  //  0.30/2.5  1.29/1.0  0.74/2.0  2.69/1.0 a
 PULLBACK_UNARY(atanh,   mvec, u10,  mvec, u10,  u10)  //  0.46/1.7  1.28/1.0  1.37/1.4  3.35/1.0
@@ -133,9 +130,11 @@ PULLBACK_LANES_UNARY(acosh)
 #endif
 // clang-format on
 
-// exponential.h has these of floats, inlined, where there is an instruction for x*y + z. With AVX-512
-// exp takes 0.17/0.9, expm1 0.19/1.5 and erfc 0.46/3.4; with AVX2 on a slow core (AMD Zen) log takes
-// 1.5/1.1 where SLEEF's takes 2.4, tanh 1.7/2.5 where libmvec's takes 2.2, exp 1.4 and expm1 1.5/1.4.
+// exponential.h and trigonometric.h have these of floats, inlined, where there is an instruction for
+// x*y + z. With AVX-512 exp takes 0.17/0.9, expm1 0.19/1.5 and erfc 0.46/3.4; with AVX2 on a slow core
+// (AMD Zen) log takes 1.5/1.1 where SLEEF's takes 2.4, tanh 1.7/2.5 where libmvec's takes 2.2, exp 1.4
+// and expm1 1.5/1.4. Alone sin takes 0.9/2.7, cos 1.1/2.8 and atan 1.3/2.2, and libmvec's 1.0, 1.0 and
+// 1.2; but a loop with other functions waits for a call, and keeps nothing in registers over it.
 // A logarithm of 512 bits is left to SLEEF, which has the instructions that take a number apart.
 #if !PULLBACK_DOUBLE && (defined(__FMA__) || defined(__FP_FAST_FMAF))
 #define PULLBACK_INLINE_EXP 1
@@ -145,6 +144,9 @@ PULLBACK_INLINE double exp(double x) { return __builtin_exp(x); }
 PULLBACK_INLINE double erfc(double x) { return __builtin_erfc(x); }
 PULLBACK_INLINE double expm1(double x) { return __builtin_expm1(x); }
 PULLBACK_INLINE double tanh(double x) { return __builtin_tanh(x); }
+PULLBACK_INLINE double sin(double x) { return __builtin_sin(x); }
+PULLBACK_INLINE double cos(double x) { return __builtin_cos(x); }
+PULLBACK_INLINE double atan(double x) { return __builtin_atan(x); }
 #if PULLBACK_REGISTER_BYTES == 32
 #define PULLBACK_INLINE_LOG 1
 PULLBACK_INLINE double log(double x) { return __builtin_log(x); }
@@ -158,6 +160,9 @@ PULLBACK_UNARY(exp,     u10,  u10,  mvec, u10,  u10)  //  0.31/1.0  0.31/1.0  0.
 #if !defined(PULLBACK_INLINE_4ULP)
 PULLBACK_UNARY(expm1,   mvec, u10,  mvec, u10,  u10)  //  0.30/2.4  1.18/1.0  0.80/2.1  2.42/1.0
 PULLBACK_UNARY(tanh,    mvec, u10,  u35,  u10,  u10)  //  0.41/1.4  1.48/1.0  1.52/3.0  3.44/1.0
+PULLBACK_UNARY(sin,     mvec, u10,  mvec, u10,  u10)  //  0.27/2.1  0.57/0.9  0.74/3.3  1.20/0.8
+PULLBACK_UNARY(cos,     mvec, u10,  mvec, u10,  u10)  //  0.29/1.9  0.72/1.0  0.73/3.6  1.44/0.8
+PULLBACK_UNARY(atan,    mvec, u10,  mvec, u10,  u10)  //  0.40/2.2  1.06/1.0  1.06/2.6  2.53/0.9
 PULLBACK_UNARY(erfc,    mvec, u15,  mvec, u15,  u15)  //  1.01/1.6  3.25/1.4  1.67/1.9  7.79/1.2
 #endif
 #if !defined(PULLBACK_INLINE_LOG)

@@ -176,7 +176,11 @@ PULLBACK_INLINE double at_least(double x, double low) { return x < low ? low : x
 PULLBACK_INLINE double at_most(double x, double high) { return x > high ? high : x; }
 
 PULLBACK_INLINE bool any(Truth x) {
-#if PULLBACK_REGISTER_BYTES == 32 && !defined(__clang__) && PULLBACK_DOUBLE
+#if PULLBACK_REGISTER_BYTES == 64 && !defined(__clang__) && PULLBACK_DOUBLE
+  return __builtin_ia32_ptestmq512(x, x, -1);
+#elif PULLBACK_REGISTER_BYTES == 64 && !defined(__clang__)
+  return __builtin_ia32_ptestmd512(x, x, -1);
+#elif PULLBACK_REGISTER_BYTES == 32 && !defined(__clang__) && PULLBACK_DOUBLE
   return __builtin_ia32_movmskpd256(Real(x));
 #elif PULLBACK_REGISTER_BYTES == 32 && !defined(__clang__)
   return __builtin_ia32_movmskps256(Real(x));

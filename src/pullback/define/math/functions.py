@@ -142,17 +142,18 @@ row("log2(x)", "grad / (x * 0.6931471805599453)")
 row("log10(x)", "grad / (x * 2.302585092994046)")
 row("log1p(x)", "grad / (x + 1)")
 # Of two equal infinities, as of two impossible paths, each has half of the gradient, and not NaN.
-BOTH_INFINITE = "where(x == y and abs(x) == inf, 0.0, {})".format
+# Both gradients, and the value, have the exponential of one distance.
+DISTANCE = "where(x == y, 0.0, x - y)"
 row(
     "logaddexp(x, y)",
-    f"grad * sigmoid({BOTH_INFINITE('x - y')})",
-    f"grad * sigmoid({BOTH_INFINITE('y - x')})",
+    f"grad * sigmoid({DISTANCE})",
+    f"grad * sigmoid(-{DISTANCE})",
     work=20,
 )
 row(
     "logaddexp2(x, y)",
-    f"grad / (1 + exp2({BOTH_INFINITE('y - x')}))",
-    f"grad / (1 + exp2({BOTH_INFINITE('x - y')}))",
+    f"grad / (1 + exp2(-{DISTANCE}))",
+    f"grad / (1 + exp2({DISTANCE}))",
     work=20,
 )
 row(
@@ -250,9 +251,10 @@ row("log_sigmoid(x)", "grad * sigmoid(-x)", torch="nn.functional.logsigmoid", wo
 row("softplus(x)", "grad * sigmoid(x)", work=20)
 row("softplus_beta(x, beta)", defined="softplus(x * beta) / beta")
 row("relu(x)", "where(result <= 0, 0, grad)", kind="number", work=1)
+GELU_SLOPE = "0.5 * erfc(x * -0.7071067811865476) + x * (exp(x**2 / -2) * 0.3989422804014327)"
 row(
     "gelu(x)",
-    "grad * (0.5 * erfc(x * -0.7071067811865476) + x * (exp(x**2 / -2) * 0.3989422804014327))",
+    f"grad * ({GELU_SLOPE})",
     torch="nn.functional.gelu",
     work=20,
 )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from pullback.define.line import Tensor
-from pullback.define.math import absent, derived
+from pullback.define.math import absent, build, derived
 from pullback.define.math.formula import Formula
-from pullback.define.math.functions import TABLE
+from pullback.define.math.functions import DISTANCE, GELU_SLOPE, TABLE
 from pullback.define.math.node import NUMBER, READ, SCALAR, Node, in_order, may_divide_by_zero
 
 CSRC = Path(__file__).parents[2] / "csrc"
@@ -22,9 +24,12 @@ STORED = {
     **{"uint8": "uint8_t", "bool": "bool"},
 }
 # Multiplications an operand, up to which memory is the limit: measured for csrc/formula/stream.h.
-CHEAP = 5
+CHEAP = 7
 # Multiplications from which a processor does not reach the next vector while it waits.
 LONG = 20
+# What is computed as a whole where its outermost function is this one: a gelu's derivative, and the
+# gradient of a divisor beside that of what is divided.
+FUSED = {"add": "gelu_slope", "mul": "times_quotient"}
 VALUES = {"real": "Real", "int": "Whole", "bool": "Truth"}
 SCALARS = {"real": "double", "int": "int64_t", "bool": "bool"}
 FIELDS = {"real": "real", "int": "integer", "bool": "integer != 0"}
@@ -92,6 +97,11 @@ class Loop:
     def is_long(self) -> bool:
         """Whether two vectors are computed in turns, so that one need not wait for the other."""
         return self.work >= LONG
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether it is nobody's own formula, where each product is computed as it is written."""
+        return all(output.name.startswith("grad_") for output in self.outputs)
 
     def stored(self, tensors: Sequence[Tensor]) -> str:
         """Return the types of stored elements."""
@@ -211,6 +221,7 @@ class _BodyWriter:
     """
 
     def __init__(self, loop: Loop, *, notes: bool, mark: str) -> None:
+        self.loop = loop
         self.notes = notes
         self.mark = mark
         self.once: list[str] = []
@@ -219,10 +230,12 @@ class _BodyWriter:
         self.kept: dict[str, str] = {}
         self.names: dict[Node, str] = {}
         self.varying: set[Node] = set()
-        self.exponentials = set(filter(None, map(_shares_exponential, in_order(loop.nodes))))
+        self.present = set(in_order(loop.nodes))
+        ordered = list(in_order(loop.nodes, self.operands))
+        self.exponentials = Counter(chain(*map(_exponentials_of, ordered)))
         self.scalars = {s.name: place for place, s in enumerate(loop.formula.line.scalars)}
-        for node in in_order(loop.nodes):
-            if node.op == READ or any(arg in self.varying for arg in node.args):
+        for node in ordered:
+            if node.op == READ or any(arg in self.varying for arg in self.operands(node)):
                 self.varying.add(node)
             self.write(node)
         # What is the same for all elements becomes a member before the members are written.
@@ -237,19 +250,35 @@ class _BodyWriter:
             self.names[node] = f"{node.name}_{self.mark}"
         elif node in self.varying:
             self.names[node] = f"t{len(self.rows)}{self.mark}"
-            operands = [self.value(arg) for arg in node.args]
+            operands = [self.value(arg) for arg in self.operands(node)]
             self.note(node, operands, self.rows)
             code = self.code(node, operands)
             self.rows.append(f"    const {VALUES[node.type]} {self.names[node]} = {code};\n")
         else:
             self.names[node] = f"s{len(self.once)}"
-            self.note(node, [self.names[arg] for arg in node.args], self.once)
+            operands = [self.names[arg] for arg in self.operands(node)]
+            self.note(node, operands, self.once)
             code = (
                 f"pullback_scalars[{self.scalars[node.name]}].{FIELDS[node.type]}"
                 if node.op == SCALAR
-                else self.code(node, [self.names[arg] for arg in node.args])
+                else self.code(node, operands)
             )
             self.once.append(f"    const {SCALARS[node.type]} {self.names[node]} = {code};\n")
+
+    def operands(self, node: Node) -> tuple[Node, ...]:
+        """Return what a node is computed of: its arguments, or those of the word in `FUSED`."""
+        match node.op, node.args:
+            case "add", (half, slope) if any(arg.op == "erfc" for arg in half.args):
+                x = next(iter(slope.args), node)
+                if x.type == "real" and build.evaluate(GELU_SLOPE, {"x": x}) is node:
+                    return (x,)
+            case "mul", (factor, Node(op="div", args=(above, below))) if self.loop.is_gradient:
+                quotient = build.apply("div", factor, below)
+                if quotient in self.present:
+                    return (factor, above, quotient)
+            case _:
+                pass
+        return node.args
 
     def note(self, node: Node, operands: Sequence[str], rows: list[str]) -> None:
         """Let a division of whole numbers by zero be noted, in the scalar behind the last one."""
@@ -272,10 +301,22 @@ class _BodyWriter:
 
     def code(self, node: Node, operands: Sequence[str]) -> str:
         """Return a function's call."""
-        if node.op == "sigmoid" and node.args[0] not in self.exponentials:
-            return f"sigmoid_alone({operands[0]})"
+        if node.op == "sigmoid":
+            return self.sigmoid(node.args[0], operands[0])
+        if node.op == "expm1" and build.apply("exp", node.args[0]) in self.present:
+            return f"expm1_beside_exp({operands[0]})"
+        if self.operands(node) is not node.args:
+            return f"{FUSED[node.op]}({', '.join(operands)})"
         order = self.order(node.args[0]) if node.op == "polygamma" else ""
         return write_call(node, operands, order)
+
+    def sigmoid(self, x: Node, operand: str) -> str:
+        """Return a sigmoid's call: there is a faster one where nothing shares its exponential."""
+        if self.exponentials[x] > 1:
+            return f"sigmoid({operand})"
+        if x.op == "neg" and self.exponentials[x.args[0]] > 1:
+            return f"sigmoid_of_minus({self.names[x.args[0]]})"
+        return f"sigmoid_alone({operand})"
 
     def order(self, node: Node) -> str:
         """Return the order of a polygamma function as a plain number."""
@@ -287,13 +328,16 @@ class _BodyWriter:
         return f"{name}_one"
 
 
-def _shares_exponential(node: Node) -> Node | None:
-    """Return the x of a function that has exp(-abs(x)) in it, as the gradient of a sigmoid has."""
-    if node.op in ("softplus", "log_sigmoid"):
-        return node.args[0]
+def _exponentials_of(node: Node) -> Iterator[Node]:
+    """Yield each x for which a function can share exp(-abs(x)) with others."""
+    if node.op in ("sigmoid", "softplus", "log_sigmoid"):
+        yield node.args[0]
+    if node.op == "sigmoid" and node.args[0].op == "neg":
+        yield node.args[0].args[0]
+    if node.op == "logaddexp":
+        yield build.evaluate(DISTANCE, dict(zip("xy", node.args, strict=True)))
     if _is_exp_of_minus(node) and node.args[0].args[0].op == "abs":
-        return node.args[0].args[0].args[0]
-    return None
+        yield node.args[0].args[0].args[0]
 
 
 def _is_exp_of_minus(node: Node) -> bool:

@@ -172,8 +172,16 @@ PULLBACK_INLINE V exp_of_minus(V x) {
   return exp(-x);
 }
 template <class V>
+PULLBACK_INLINE V expm1_beside_exp(V x) {
+  return expm1(x);
+}
+template <class V>
 PULLBACK_INLINE V sigmoid_alone(V x) {
   return sigmoid(x);
+}
+template <class V>
+PULLBACK_INLINE V sigmoid_of_minus(V x) {
+  return sigmoid(-x);
 }
 template <class V>
 PULLBACK_INLINE V softplus(V x) {
@@ -209,6 +217,16 @@ PULLBACK_INLINE V gelu(V x) {
   const V change = z > V(0) && z < V(30) ? (z + z) * lost : V(0);
   const V tail = erfc(z);
   return V(0.5) * x * (tail - tail * change);
+}
+
+template <class V>
+PULLBACK_INLINE V times_quotient(V factor, V above, V quotient) {
+  return (above == V(0) ? factor : quotient) * above;
+}
+template <class V>
+PULLBACK_INLINE V gelu_slope(V x) {
+  const V power = exp(x * x * V(-0.5)) * V(0.3989422804014327);
+  return V(0.5) * erfc(x * V(-0.7071067811865476)) + x * power;
 }
 
 // log(eᵃ + eᵇ), exact where one of the two is far larger; inf - inf must not occur.
