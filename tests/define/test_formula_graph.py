@@ -12,6 +12,7 @@ from torch import Tensor
 from pullback.define.math import build, differentiate, node, reduce, show, softmax
 from pullback.define.math.index import Affine, at, size
 from pullback.define.math.node import Node, in_order, is_number, number
+from pullback.define.math.program import FormulaFacts
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reverse import gradients
 from tests.define.dense import Dense, Indexed, parse
@@ -398,3 +399,17 @@ def test_other_quotients_stay_as_they_are(name: str) -> None:
     inputs = inputs_of(formula, 1)
     dense = Dense(inputs, SIZES, formula.ranges)
     assert_near(dense(again, formula.indices), dense(formula.node, formula.indices))
+
+
+@pytest.mark.parametrize("place", [at("n") - at("m") + size("m"), at("m") * 2 + at("n")])
+def test_what_differs_in_the_names_of_indices_alone_is_one_value(place: Affine) -> None:
+    """In whatever order these names are: so a softmax with a relative bias is computed once."""
+    facts = FormulaFacts({}, ())
+    own = node.read("b", [place])
+    others = node.rename_index(node.rename_index(own, "n", "a"), "m", "z")
+    turned = node.rename_index(node.rename_index(own, "n", "z"), "m", "a")
+    identities = [facts.identity(each) for each in (own, others, turned)]
+    assert len({number for number, _ in identities}) == 1
+    order = [{"n": "a", "m": "z"}[name] for name in identities[0][1]]
+    assert [*identities[1][1]] == order
+    assert [*identities[2][1]] == [{"a": "z", "z": "a"}[name] for name in order]

@@ -12,6 +12,7 @@ long index, which is brought up to date block by block. Nothing is recognised by
    What else needs a complete value comes a pass later.
 3. Factors without the index are pulled out of a sum, and addends out of a maximum: `p/z` is divided
    once a row, when the pass is over.
+4. A place of a maximum comes with the maximum: a block that has a greater one gives both.
 
 A sum of squares about a mean takes two passes: it is not written as a difference of two sums, as
 that loses digits (the decision about distances).
@@ -22,7 +23,7 @@ al., "FlashAttention" (2022); for any reductions Y. Zhao et al., "Neptune" (2025
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +39,7 @@ from pullback.define.math.node import (
     Type,
     close,
     equal,
+    in_order,
     names_read,
     read,
     rename_index,
@@ -52,6 +54,8 @@ TILE = "tile"
 # A sum over tiles whose values go where the indices say, as diagonals are summed: of a bias
 # `b[n - m]` the gradient. Its own index is not one of the tile.
 PLACED_SUM = "placed sum"
+# The name of an index while two change places.
+TURNED = "~turned"
 
 
 class Unfit(Exception):  # noqa: N818  (such a formula is computed as a whole)
@@ -64,7 +68,7 @@ class Statistic:
 
     Attributes:
         name: of the tensor that holds it.
-        op: "sum", "max", "tile" for one that is written block by block, or "placed sum".
+        op: "sum", "max", "argmax", "tile" for one that is written block by block, or "placed sum".
         index: what is reduced over; "" for a tile, and a placed sum, which has several.
         pair: the two indices of its tiles.
         labels: its own indices.
@@ -74,6 +78,7 @@ class Statistic:
         rates: what goes with them: `exp(rate)` is a factor of what is summed so far.
         over: what a placed sum is reduced over.
         places: for some of its labels where values go; it has the indices of `over`.
+        greatest: for a place, the statistic that is the value there.
     """
 
     name: str
@@ -87,6 +92,7 @@ class Statistic:
     rates: tuple[Node, ...] = ()
     over: tuple[str, ...] = ()
     places: tuple[tuple[str, Affine], ...] = ()
+    greatest: str = ""
 
     @property
     def is_added(self) -> bool:
@@ -96,7 +102,12 @@ class Statistic:
     @property
     def type(self) -> Type:
         """The type of its elements."""
-        return self.body.type
+        return "int" if self.op == ARGMAX else self.body.type
+
+    @property
+    def is_greatest(self) -> bool:
+        """Whether what is less than all else adds nothing to it."""
+        return self.op in (MAX, ARGMAX)
 
     @property
     def node(self) -> Node:
@@ -150,7 +161,7 @@ class Passes:
         names = set(names_read(roots))
         for own in reversed(self.statistics):
             if own.name in names:
-                names |= set(names_read([own.body]))
+                names |= {*names_read([own.body]), own.greatest}
         return [own for own in self.statistics if own.name in names]
 
 
@@ -169,7 +180,7 @@ def make_passes(
         pairs: the indices that blocks are taken of, named as by `find_tiles`.
 
     Raises:
-        Unfit: a place of a maximum is needed, or a statistic of all of `...`.
+        Unfit: a statistic of all of `...` is needed.
     """
     indices, opened, named = open_outputs(nodes, labels, sizes)
     maker = Maker(indices, tuple(pairs))
@@ -226,11 +237,43 @@ class Maker:
         pair = self.pair_of(index, node, rewritten)
         if pair is None:
             return node if rewritten is body else close(node.op, index, node.size, rewritten)
-        if node.op == ARGMAX:
-            raise Unfit
-        body, pulled = self.pull(node.op, rewritten, index)
-        labels = self.order(body.free - {index} | node.free, pair, body)
-        return self.add(node.op, index, pair, body, labels, pulled)
+        turned = self.turned(index, pair, rewritten)
+        if turned is None:
+            return self.statistic(node.op, index, pair, rewritten)
+        (other,) = pair - {index}
+        return rename_index(self.statistic(node.op, other, pair, turned), index, other)
+
+    def turned(self, index: str, pair: Pair, body: Node) -> Node | None:
+        """Return a body with rows as columns, if others have the scores so; else None.
+
+        Rows and columns of the same range may be both: `s[n, i]` is summed over i, and `s[i, n]`.
+        """
+        if len({str(self.indices.ranges.get(i)) for i in pair}) > 1 or len(pair) < 2:
+            return None
+        known = {node for own in self.statistics.values() for node in _products(own.body, pair)}
+        if not known or not known.isdisjoint(_products(body, pair)):
+            return None
+        (other,) = pair - {index}
+        for old, new in ((index, TURNED), (other, index), (TURNED, other)):
+            body = rename_index(body, old, new)
+        return None if known.isdisjoint(_products(body, pair)) else body
+
+    def statistic(self, op: str, index: str, pair: Pair, rewritten: Node) -> Node:
+        """Return the read of what a body is reduced to over an index."""
+        if op == ARGMAX:
+            return self.place(index, pair, rewritten)
+        body, pulled = self.pull(op, rewritten, index)
+        labels = self.order(rewritten.free - {index}, pair, body)
+        return self.add(op, index, pair, body, labels, pulled)
+
+    def place(self, index: str, pair: Pair, body: Node) -> Node:
+        """Return the read of the first place where a body is greatest.
+
+        Nothing is pulled out of it: without the rest other places might be equal.
+        """
+        labels = self.order(body.free - {index}, pair, body)
+        value = self.add(MAX, index, pair, body, labels, ())
+        return self.add(ARGMAX, index, pair, body, labels, (), greatest=value.name)
 
     def placed(self, node: Node) -> Node | None:
         """Return the read of a sum whose values go where a tile's indices say; else None."""
@@ -282,9 +325,9 @@ class Maker:
         body: Node,
         labels: tuple[str, ...],
         pulled: Sequence[tuple[int, Node]],
-        **more: Any,  # noqa: ANN401  (of a placed sum)
+        **more: Any,  # noqa: ANN401  (of a placed sum, or a place)
     ) -> Node:
-        """Return the value of a new statistic, which comes in the earliest pass."""
+        """Return the value of a statistic, which comes in the earliest pass."""
         body = self.completed(body) if index else body
         inside = [self.statistics[n] for n in names_read([body]) if n in self.statistics]
         level = 0
@@ -305,6 +348,8 @@ class Maker:
             rates=find_rates(body, running) if running else (),
             **more,
         )
+        same = (o for o in self.statistics.values() if o == replace(own, name=o.name))
+        own = next(same, own)
         self.statistics[own.name] = own
         if op == MAX:
             return add_parts([(1, own.node), *pulled])
@@ -341,6 +386,11 @@ class Maker:
             under=tuple(f for f in term.under if not is_own(f)),
         )
         return (rest.node, out) if index in rest.free else (body, [])
+
+
+def _products(body: Node, pair: Pair) -> Iterator[Node]:
+    """Yield the reductions in a body whose values are of rows and columns."""
+    return (node for node in in_order([body]) if node.op in REDUCTIONS and pair <= node.free)
 
 
 def _multiplied(node: Node, factors: Sequence[tuple[int, Node]]) -> Node:
