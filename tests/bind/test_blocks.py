@@ -30,7 +30,15 @@ from pullback.define.math.statistics import keep_statistics
 from pullback.define.math.tiles import Pair
 from tests.define.indexed import FORMULAS
 from tests.define.indexed import SIZES as FORMULA_SIZES
-from tests.define.long_reductions import ATTENTION, LINES, QKV, READING, SCORES, SIZES
+from tests.define.long_reductions import (
+    ATTENTION,
+    LINES,
+    POSITIONS,
+    QKV,
+    READING,
+    SCORES,
+    SIZES,
+)
 from tests.define.test_passes import every_pair, formula, pairs_of
 from tests.telling import telling
 
@@ -421,6 +429,27 @@ def test_a_bias_at_a_place_has_torchs_gradients(
         pairs = zip(*(grad(y.sin().sum(), leaves) for y in (found, expected)), strict=True)
         for one, other in pairs:
             torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("by_blocks", [False, True])
+@pytest.mark.usefixtures("by_pytorch")
+def test_a_bias_of_two_dimensional_positions_has_torchs_gradients(
+    by_blocks: bool, seed: int, request: pytest.FixtureRequest
+) -> None:
+    if by_blocks:
+        request.getfixturevalue("everything_by_blocks")
+    op = pb.operator(f"pbblocks::f{next(names)}{POSITIONS.removeprefix('f')}")
+    shapes = ((4, 3, 2), (3, 4, 2), (3, 4, 3), (7, 6))
+    q, k, v, b = leaves = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes]
+    down = torch.arange(4)[:, None] - torch.arange(3) + 2
+    across = torch.arange(3)[:, None] - torch.arange(4) + 3
+    bias = b[down[:, None, :, None], across[None, :, None, :]]
+    weights = (torch.einsum("hwd,ujd->hwuj", q, k) + bias).flatten(2).softmax(-1)
+    found, expected = op(*leaves), weights @ v.flatten(0, 1)
+    torch.testing.assert_close(found, expected)
+    pairs = zip(*(grad(y.sin().sum(), leaves) for y in (found, expected)), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other)
 
 
 def inputs_of_attention(*, recorded: bool = True) -> list[Tensor]:

@@ -14,6 +14,14 @@ def attention(scores: str, more: str = "") -> str:
     return f"f{QKV}{more}) -> o[n, e] = s[n, m] = {scores}; {ATTENTION}"
 
 
+# An attention of two-dimensional positions, whose bias says how far they are apart.
+POSITIONS = (
+    "f(q[h, w, d], k[u, j, d], v[u, j, e], b[y, x]) -> o[h, w, e] = s[h, w, u, j] = "
+    "sum[d](q[h, w, d]*k[u, j, d]) + pad(b[h - u + size(u) - 1, w - j + size(j) - 1]); "
+    "p[h, w, u, j] = exp(s[h, w, u, j] - max[r, t](s[h, w, r, t])); "
+    "o = sum[u, j](p[h, w, u, j]*v[u, j, e])/sum[u, j](p[h, w, u, j])"
+)
+
 # The line, the passes of its values, and those of its gradients; with the statistics of rows that
 # they read, one less but for READING.
 LINES: Mapping[str, tuple[str, int, int]] = {

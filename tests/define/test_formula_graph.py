@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.define.math import build, differentiate, node, reduce, show, softmax
+from pullback.define import parse as lines
+from pullback.define.math import build, differentiate, node, notation, reduce, show, softmax
+from pullback.define.math import derived as derivatives
 from pullback.define.math.index import Affine, at, size
 from pullback.define.math.node import Node, in_order, is_number, number
 from pullback.define.math.program import FormulaFacts
@@ -17,6 +19,7 @@ from pullback.define.math.ranges import Ranges
 from pullback.define.math.reverse import gradients
 from tests.define.dense import Dense, Indexed, parse
 from tests.define.indexed import FORMULAS, SIZES
+from tests.define.long_reductions import POSITIONS
 
 each_formula = pytest.mark.parametrize(
     ("text", "reference"), FORMULAS.items(), ids=[text.partition("(")[0] for text in FORMULAS]
@@ -376,6 +379,15 @@ def test_maximum_under_conditions_has_no_gradient() -> None:
     gradient = derived(formula)["x"]
     assert gradient is not None
     assert not [part for part in in_order([gradient]) if part.op == node.ARGMAX]
+
+
+def test_scores_of_two_dimensional_positions_stay_products_in_the_gradient_of_their_bias() -> None:
+    """What goes to `b[y, x]` is added up at places: solved for rows it would be no product."""
+    found = derivatives.backward(notation.parse(lines.parse(f"test::{POSITIONS}")))
+    assert found
+    nodes = list(in_order(found.formula.nodes))
+    assert not [part for part in nodes if part.op == node.ARGMAX]
+    assert max(len(part.free) for part in nodes if part.op == "exp") == 4
 
 
 def test_weights_are_divided_by_their_sum_where_they_stand() -> None:

@@ -23,10 +23,11 @@ al., "FlashAttention" (2022); for any reductions Y. Zhao et al., "Neptune" (2025
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pullback.define.math.exchange import find_rates, may_exchange
 from pullback.define.math.index import BATCH, Affine, at
 from pullback.define.math.index import size as size_of
 from pullback.define.math.node import (
@@ -39,15 +40,21 @@ from pullback.define.math.node import (
     Type,
     close,
     equal,
-    in_order,
     names_read,
     read,
     rename_index,
 )
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
-from pullback.define.math.term import Term, add_parts, select, split_sum, term_of
-from pullback.define.math.tiles import Indices, Pair, computed_parts, open_outputs, open_placed
+from pullback.define.math.term import add_parts, multiply_parts, select, split_sum, term_of
+from pullback.define.math.tiles import (
+    Indices,
+    Pair,
+    computed_parts,
+    open_outputs,
+    open_placed,
+    products_in,
+)
 
 # A statistic that is no reduction: a tile that is an output itself.
 TILE = "tile"
@@ -250,13 +257,13 @@ class Maker:
         """
         if len({str(self.indices.ranges.get(i)) for i in pair}) > 1 or len(pair) < 2:
             return None
-        known = {node for own in self.statistics.values() for node in _products(own.body, pair)}
-        if not known or not known.isdisjoint(_products(body, pair)):
+        known = {node for own in self.statistics.values() for node in products_in(own.body, pair)}
+        if not known or not known.isdisjoint(products_in(body, pair)):
             return None
         (other,) = pair - {index}
         for old, new in ((index, TURNED), (other, index), (TURNED, other)):
             body = rename_index(body, old, new)
-        return None if known.isdisjoint(_products(body, pair)) else body
+        return None if known.isdisjoint(products_in(body, pair)) else body
 
     def statistic(self, op: str, index: str, pair: Pair, rewritten: Node) -> Node:
         """Return the read of what a body is reduced to over an index."""
@@ -332,8 +339,10 @@ class Maker:
         inside = [self.statistics[n] for n in names_read([body]) if n in self.statistics]
         level = 0
         for other in inside:
-            same = op in (SUM, MAX) and (other.index, other.pair) == (index, pair)
-            shares = same and index not in other.labels and may_exchange(op, body, index, other)
+            same = (other.index, other.pair) == (index, pair)
+            shares = (
+                same and index not in other.labels and may_exchange(op, body, index, other.name)
+            )
             level = max(level, other.level + (not shares))
         running = tuple(other.name for other in inside if other.level == level)
         own = Statistic(
@@ -353,7 +362,7 @@ class Maker:
         self.statistics[own.name] = own
         if op == MAX:
             return add_parts([(1, own.node), *pulled])
-        return _multiplied(own.node, pulled)
+        return multiply_parts([(1, own.node), *pulled])
 
     def completed(self, root: Node) -> Node:
         """Return what a statistic is of; a process that has a part alone makes more of them."""
@@ -386,54 +395,3 @@ class Maker:
             under=tuple(f for f in term.under if not is_own(f)),
         )
         return (rest.node, out) if index in rest.free else (body, [])
-
-
-def _products(body: Node, pair: Pair) -> Iterator[Node]:
-    """Yield the reductions in a body whose values are of rows and columns."""
-    return (node for node in in_order([body]) if node.op in REDUCTIONS and pair <= node.free)
-
-
-def _multiplied(node: Node, factors: Sequence[tuple[int, Node]]) -> Node:
-    if not factors:
-        return node
-    over = tuple(factor for sign, factor in factors if sign > 0)
-    return Term(over=(node, *over), under=tuple(f for sign, f in factors if sign < 0)).node
-
-
-def _reads(node: Node, names: Iterable[str]) -> bool:
-    return not set(names).isdisjoint(names_read([node]))
-
-
-def may_exchange(op: str, body: Node, index: str, other: Statistic) -> bool:
-    """Return whether what was reduced with one value of a statistic serves with a newer one.
-
-    Args:
-        op: of the reduction.
-        body: what is reduced.
-        index: over which index.
-        other: the statistic, which lacks the index.
-    """
-    if op != SUM or body.type != "real":
-        return False
-    term = term_of(body)
-    if any(_reads(part, [other.name]) for part in (*term.conditions, *term.under)):
-        return False
-    for factor in term.over:
-        if not _reads(factor, [other.name]):
-            continue
-        if factor.op != "exp":
-            return False
-        parts = split_sum(factor.args[0])
-        if any(index in part.free for _, part in parts if _reads(part, [other.name])):
-            return False
-    return True
-
-
-def find_rates(body: Node, running: Sequence[str]) -> tuple[Node, ...]:
-    """Return the exponents by which a sum depends on statistics of its own pass."""
-    return tuple(
-        add_parts(parts)
-        for factor in term_of(body).over
-        if factor.op == "exp"
-        and (parts := [p for p in split_sum(factor.args[0]) if _reads(p[1], running)])
-    )

@@ -218,5 +218,10 @@ def computed_parts(body: Node, inside: dict[str, Affine] | None = None) -> Itera
             yield from computed_parts(node.args[0], inside)
 
 
+def products_in(body: Node, pair: Pair) -> Iterator[Node]:
+    """Yield the reductions in a body whose values are of rows and columns."""
+    return (node for node in in_order([body]) if node.op in REDUCTIONS and pair <= node.free)
+
+
 def _within(node: Node) -> tuple[Node, ...]:
     return () if node.op in REDUCTIONS else node.args
