@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.define.math import extents
+from pullback.define.math import derived, extents
 from pullback.define.math.formula import Formula
 from pullback.define.math.merging import MergedPlacements, of_part
 from pullback.define.math.sharding import rules
@@ -19,6 +19,7 @@ from pullback.define.sharding import Partial, Placement, Placements, Replicate, 
 from tests.define.as_lines import NAMES, made, operator
 from tests.define.dense import Dense
 from tests.define.indexed import SIZES
+from tests.telling import telling
 
 # A process's tensors by name, and the sizes of its dimensions.
 Process = tuple[dict[str, Tensor], dict[str, int]]
@@ -213,6 +214,28 @@ def test_every_accepted_split_is_right(name: str, seed: int) -> None:
         tensors = drawn(indexed, seed)
         for rule in accepted(indexed):
             assert_right(indexed, tensors, rule)
+
+
+PLACES = ("n - m + size(m) - 1", "n + m")
+
+
+@pytest.mark.parametrize("place", telling({p: p for p in PLACES}, ["n - m + size(m) - 1"]))
+def test_the_gradient_of_a_relative_bias_is_a_sum_over_parts_of_the_columns(
+    place: str, seed: int
+) -> None:
+    """Places are counted through all processes, and nothing but numbers of rows is merged."""
+    text = (
+        "f(q[n, d], k[m, d], v[m, e], b[c]) -> o[n, e] = "
+        f"s[n, m] = sum[d](q[n, d]*k[m, d]) + pad(b[{place}]); "
+        "p[n, m] = exp(s[n, m] - max[r](s[n, r])); o = sum[m](p[n, m]*v[m, e])/sum[m](p[n, m])"
+    )
+    found = derived.backward(made(text))
+    assert found
+    tensors = drawn(found.formula, seed)
+    for rule in accepted(found.formula):
+        assert_right(found.formula, tensors, rule)
+    outputs = by_split(rules(found.formula))["m"]
+    assert outputs == "partial(sum), shard(0), shard(0), partial(sum)"
 
 
 def test_a_wrong_split_is_noticed(seed: int) -> None:

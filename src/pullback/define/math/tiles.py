@@ -138,7 +138,7 @@ def open_placed(node: Node, indices: Indices) -> Placed | None:
     """Return a sum whose values go where several of its indices say; None if it is another one."""
     if node.op != SUM or node.type != "real":
         return None
-    bound, term = _open_chain(node)
+    bound, term = open_chain(node)
     places, rest = _decide_places(term.conditions, frozenset(bound))
     term = replace(term, conditions=rest)
     if not places or term.free & places.keys():
@@ -165,7 +165,7 @@ def open_placed(node: Node, indices: Indices) -> Placed | None:
     )
 
 
-def _open_chain(node: Node) -> tuple[dict[str, Affine], Term]:
+def open_chain(node: Node) -> tuple[dict[str, Affine], Term]:
     """Return the indices of sums around a product, and that: as `lower.product_of`, not grouped."""
     bound: dict[str, Affine] = {}
     conditions: tuple[Node, ...] = ()
