@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pullback.bind.merge import LAST
 from pullback.define.math import derived, extents
 from pullback.define.math.formula import Formula
 from pullback.define.math.merging import MergedPlacements, of_part
@@ -167,6 +168,10 @@ def merged(
                 for local, sizes in known
             ]
             for name, by in wave.statistics.items():
+                if most := wave.places.get(name):
+                    for found, (local, _) in zip(own, known, strict=True):
+                        has_it = torch.isclose(found[most], local[most], 0, 0, equal_nan=True)
+                        found[name] = found[name].where(has_it, LAST)
                 whole = together([found[name] for found in own], Partial(by))
                 for local, _ in known:
                     local[name] = whole
@@ -176,13 +181,14 @@ def merged(
 def statistics_of(
     rule: MergedPlacements, formula: Formula, local: dict[str, Tensor], sizes: dict[str, int]
 ) -> dict[str, Tensor]:
-    """Return what one process computes; of nothing a maximum is -inf, and a sum 0."""
+    """Return what one process computes; of nothing a maximum is -inf."""
     if sizes[rule.split]:
         return of_formula(formula, local, sizes)
     kinds = {name: by for wave in rule.merging.waves for name, by in wave.statistics.items()}
     of = {o.name: [sizes[label] for label in o.labels] for o in formula.line.outputs}
-    neutral = {"max": -torch.inf, "sum": 0.0}
-    return {n: torch.full(shape, neutral[kinds[n]]).double() for n, shape in of.items()}
+    neutral = {"max": -torch.inf, "sum": 0.0, "min": LAST}
+    dtypes = {name: torch.int64 if by == "min" else torch.float64 for name, by in kinds.items()}
+    return {n: torch.full(of[n], neutral[kinds[n]], dtype=dtypes[n]) for n in of}
 
 
 def of_formula(
@@ -296,6 +302,10 @@ CASES = [
     ("f(x[n, m]) -> y[n] = max[m](x[n, m]) + 1", "m", "all"),
     ("f(x[n, m]) -> y[n] = exp(max[m](x[n, m]))", "m", "all"),
     ("f(x[n, m]) -> y[] = max[n, m](x[n, m])", "m", "partial(max)"),
+    ("f(x[n, m]) -> y[n]: int64 = argmax[m](x[n, m])", "m", "all"),
+    ("f(x[n, m]) -> y[n]: int64 = argmax[m](round(x[n, m]))", "m", "all"),
+    ("f(x[n, m]) -> y[n]: int64 = argmax[m](x[n, m] - max[r](x[n, r]))", "m", "all"),
+    ("f(x[n, m], v[m, d]) -> y[n, d] = v[argmax[m](x[n, m]), d]", "m", "partial(sum)"),
     ("f(x[n, m]) -> y[] = max[n](sum[m](x[n, m]))", "m", "all"),
     ("f(x[n, m]) -> y[] = sum[n](max[m](x[n, m]))", "m", "all"),
     ("f(x[n, m]) -> y[n] = sum[m](x[n, m])/size(n)", "m", "partial(sum)"),
