@@ -363,7 +363,7 @@ def statistics_are_merged(mesh: DeviceMesh) -> None:
         ("entropy", {"x": r, "w": s0, "index": r}, (r, s0)),
         ("contrastive", {"q": r, "k": s0}, ((Partial(),), s0)),
         ("softmax", {"x": (Shard(2),)}, ((Shard(2),),)),
-        ("greatest", {"x": (Shard(1),)}, None),
+        ("greatest", {"x": (Shard(1),)}, ((Shard(1),),)),
     ):
         for dtype, near_enough in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
             tensors = {
