@@ -535,6 +535,19 @@ def test_a_recorded_maximum_keeps_its_places(seed: int) -> None:
     torch.testing.assert_close(*pairs)
 
 
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+def test_whole_numbers_have_maxima_and_places(seed: int) -> None:
+    line = "(x[n, d], y[m, d]) -> (a[n]: int64, i[n]: int64) = t[n, m] = "
+    line += "int(sum[d](x[n, d]*y[m, d]) > 1); a = max[m](t[n, m]); i = argmax[m](t[n, m])"
+    x, y = torch.randn(9, 3), torch.randn(14, 3)
+    with called() as found:
+        a, i = pb.operator(f"pbblocks::f{next(names)}{line}")(x, y)
+    assert found
+    scores = (x @ y.T > 1).long()
+    assert torch.equal(a, scores.amax(1))
+    assert torch.equal(i, scores.argmax(1))
+
+
 MEANS = {
     "mean of both ways": lambda q, k, t: t * q @ k.T,
     "mean of probabilities": lambda q, k: q @ k.T,

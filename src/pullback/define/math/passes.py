@@ -357,8 +357,8 @@ class Maker:
             rates=find_rates(body, running) if running else (),
             **more,
         )
-        same = (o for o in self.statistics.values() if o == replace(own, name=o.name))
-        own = next(same, own)
+        known = (each for each in self.statistics.values() if replace(own, name=each.name) == each)
+        own = next(known, own)
         self.statistics[own.name] = own
         if op == MAX:
             return add_parts([(1, own.node), *pulled])
