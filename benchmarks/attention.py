@@ -102,6 +102,33 @@ def nce(q: Tensor, k: Tensor) -> Tensor:
     return torch.stack([scores.logsumexp(1), scores.logsumexp(0)])
 
 
+def pairs(q: Tensor, k: Tensor) -> Tensor:
+    """A contrastive loss of pairs in both directions, by PyTorch's operations."""
+    scores, own = q @ k.T, torch.arange(len(q))
+    return functional.cross_entropy(scores, own) + functional.cross_entropy(scores.T, own)
+
+
+def chamfer(x: Tensor, y: Tensor) -> Tensor:
+    """The squared distances to the nearest of the others; PyTorch multiplies them out."""
+    apart = torch.cdist(x, y).square()
+    return apart.amin(1).sum() + apart.amin(0).sum()
+
+
+def relative(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+    """Attention with a bias of how far a key is, by PyTorch's operations."""
+    place = torch.arange(len(q))
+    return torch.softmax(q @ k.T + b[place[:, None] - place + len(q) - 1], -1) @ v
+
+
+def positions(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+    """The same in a plane."""
+    down, across = (torch.arange(many)[:, None] - torch.arange(many) for many in q.shape[:2])
+    height, width = (len(each) - 1 for each in (down, across))
+    bias = b[(down + height)[:, None, :, None], (across + width)[None, :, None, :]]
+    scores = torch.einsum("hwd,ujd->hwuj", q, k) + bias
+    return scores.flatten(2).softmax(-1) @ v.flatten(0, 1)
+
+
 def attention_cases(n: int, heads: int, kinds: Iterable[str]) -> list[Case]:
     """Return attentions of one size."""
     lead = (heads,) if heads > 1 else ()
@@ -182,6 +209,61 @@ CASES = (
         eager=lambda x, w, t: functional.cross_entropy(x @ w.T, t, reduction="none"),
         classes=32768,
     ),
+    Case(
+        name="InfoNCE of pairs 4096 × 256, mean of both ways",
+        line=(
+            "(q[n, d], k[n, d]) -> l[] = s[n, m] = sum[d](q[n, d]*k[m, d]); "
+            "w[n] = max[m](s[n, m]); u[m] = max[n](s[n, m]); "
+            "l = mean[n](w[n] + log(sum[m](exp(s[n, m] - w[n])))) "
+            "+ mean[m](u[m] + log(sum[n](exp(s[n, m] - u[m])))) - 2*mean[n](s[n, n])"
+        ),
+        shapes=((4096, 256),) * 2,
+        eager=pairs,
+    ),
+    Case(
+        name="greatest product 4096 × 64",
+        line="(q[n, d], k[m, d]) -> a[n] = max[m](sum[d](q[n, d]*k[m, d]))",
+        shapes=((4096, 64),) * 2,
+        eager=lambda q, k: (q @ k.T).max(1).values,
+    ),
+    Case(
+        name="its place",
+        line="(q[n, d], k[m, d]) -> i[n]: int64 = argmax[m](sum[d](q[n, d]*k[m, d]))",
+        shapes=((4096, 64),) * 2,
+        eager=lambda q, k: (q @ k.T).argmax(1),
+    ),
+    *(
+        Case(
+            name=f"Chamfer distance 4096 × {d}",
+            line=(
+                "(x[n, d], y[m, d]) -> l[] = s[n, m] = sum[d]((x[n, d] - y[m, d])**2); "
+                "l = sum[n](min[m](s[n, m])) + sum[m](min[n](s[n, m]))"
+            ),
+            shapes=((4096, d),) * 2,
+            eager=chamfer,
+        )
+        for d in (3, 64)
+    ),
+    *(
+        Case(
+            name=f"relative bias {n}",
+            line=attention_line(f"{SCORES} + pad(b[n - m + size(m) - 1])", ", b[c]"),
+            shapes=((n, 64), (n, 64), (n, 64), (2 * n - 1,)),
+            eager=relative,
+        )
+        for n in (300, 1000)
+    ),
+    Case(
+        name="positions 20 × 18",
+        line=(
+            "(q[h, w, d], k[u, j, d], v[u, j, e], b[y, x]) -> o[h, w, e] = s[h, w, u, j] = "
+            "sum[d](q[h, w, d]*k[u, j, d]) + pad(b[h - u + size(u) - 1, w - j + size(j) - 1]); "
+            "p[h, w, u, j] = exp(s[h, w, u, j] - max[r, t](s[h, w, r, t])); "
+            "o = sum[u, j](p[h, w, u, j]*v[u, j, e])/sum[u, j](p[h, w, u, j])"
+        ),
+        shapes=((20, 18, 32), (20, 18, 32), (20, 18, 32), (39, 35)),
+        eager=positions,
+    ),
 )
 
 
@@ -221,23 +303,27 @@ def prepare(case: Case, name: str) -> Row:
     leaves = [t.clone().requires_grad_(t.is_floating_point()) for t in inputs]
     wrt = [t for t in leaves if t.requires_grad]
     value = case.eager(*inputs)
+    has_gradient = value.is_floating_point()
     grad = torch.randn(value.shape, generator=torch.Generator().manual_seed(1))
-    expected = torch.autograd.grad(case.eager(*leaves), wrt, grad)
+    expected = torch.autograd.grad(case.eager(*leaves), wrt, grad) if has_gradient else ()
 
     def both(function: Function) -> list[Tensor]:
         return [*torch.autograd.grad(function(*leaves), wrt, grad)]
 
     for function in functions.values():
         torch.testing.assert_close(function(*inputs), value, rtol=1e-3, atol=1e-3)
-        for one, other in zip(both(function), expected, strict=True):
+        found = both(function) if has_gradient else ()
+        for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3 * other.abs().max().item())
+    ways: dict[str, Callable[[Function], Callable[[], object]]] = {
+        "forward": lambda function: lambda: function(*inputs)
+    }
+    if has_gradient:
+        ways["both"] = lambda function: lambda: both(function)
     return Row(
         case=case,
         functions=functions,
-        ways={
-            "forward": lambda function: lambda: function(*inputs),
-            "both": lambda function: lambda: both(function),
-        },
+        ways=ways,
         returned={"forward": value.nbytes, "both": sum(t.nbytes for t in wrt)},
     )
 
@@ -254,7 +340,12 @@ def time(row: Row, budget: float) -> list[str]:
         turns = {who: turn_of(way(function)) for who, function in row.functions.items()}
         seconds = fastest(turns, budget)
         cells += [write(1e3 * seconds[who]) if who in seconds else "" for who in NAMES]
-    return cells
+    return filled(cells)
+
+
+def filled(cells: Sequence[str]) -> list[str]:
+    """Return the cells of a row; what has no gradient has only those of forward."""
+    return [*cells, *[""] * (2 * len(NAMES) - len(cells))]
 
 
 def write(milliseconds: float) -> str:
@@ -270,7 +361,7 @@ def weigh(row: Row) -> list[str]:
             run = way(row.functions[who]) if who in row.functions else None
             held = max(0.0, peak(run) - row.returned[direction]) if run else math.nan
             cells.append("" if math.isnan(held) else f"{held / 1e6:.0f}")
-    return cells
+    return filled(cells)
 
 
 def main(only: Iterable[str] = (), *, budget: float = 0.5, cases: Sequence[Case] = CASES) -> None:

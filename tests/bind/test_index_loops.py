@@ -20,13 +20,14 @@ from pullback.bind.dense import evaluate
 from pullback.bind.loops import nests
 from pullback.bind.loops.backends import CpuBackend
 from pullback.bind.loops.nests import NoLoops, Own
-from pullback.bind.math import choose, ready, samples, tolerance, verified
+from pullback.bind.math import choose, ready, samples, tolerance, verified, verify
 from pullback.bind.math.call import Choice, call_of
 from pullback.define import parse as lines
 from pullback.define.math import derived as derivatives
 from pullback.define.math import extents, notation
 from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
+from tests.define.long_reductions import POSITIONS
 from tests.forked import in_fork
 from tests.telling import telling
 from tests.threads import threads
@@ -580,6 +581,14 @@ BIASED = (
     " s[n, m] = where(m <= n, sum[d](q[n, d]*k[m, d]) + b[n - m], -inf);"
     " o = log(sum[m](exp(s[n, m])))"
 )
+
+
+@pytest.mark.parametrize("text", [POSITIONS, "f(x[n], y[m]) -> a[n] = sum[m](exp(x[n]*y[m]))"])
+def test_a_definition_has_no_loops_for_the_sizes_of_its_comparison(text: str) -> None:
+    """Those would be written out, and serve no call; products of matrices have none at all."""
+    found = list(verify.loops_of(notation.parse(lines.parse(f"test::{text}"))))
+    assert bool(found) == (text != POSITIONS)
+    assert not any(own.specialised for own, _ in found)
 
 
 def test_loops_of_second_derivatives_are_written_for_each_output() -> None:

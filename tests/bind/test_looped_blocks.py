@@ -14,20 +14,23 @@ from pullback.bind.dense import blocks, parts
 from pullback.bind.math import samples
 from pullback.define.math.formula import Formula
 from tests.bind.test_blocks import (
+    KINDS,
     Sides,
     both_ways,
     by_pytorch,
     drawn,
+    everything_by_blocks,
     gradients_of,
     in_passes,
     random_line,
+    require_places,
 )
 from tests.define.long_reductions import LINES, SIZES
 from tests.define.test_passes import formula, pairs_of
 from tests.telling import telling
 from tests.threads import threads
 
-__all__ = ["by_pytorch"]  # a fixture
+__all__ = ["by_pytorch", "everything_by_blocks"]  # fixtures
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +88,14 @@ def test_ties_infinities_and_nan_are_as_the_line_says(name: str) -> None:
         for case in samples.draw_cases(indexed, torch.float64, {}, frozenset()):
             tensors = {k: v for k, v in case.arguments.items() if isinstance(v, Tensor)}
             require_agreement(indexed, tensors, (4, 3), 1e-8)
+
+
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+@pytest.mark.parametrize("kind", telling({kind: kind for kind in KINDS}, ["ties", "nan"]))
+def test_places_of_maxima_are_torchs(kind: str, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr(blocks, "size_block", lambda *_: (4, 5))
+    line = LINES["places both ways"][0].removeprefix("f")
+    require_places(pb.operator(f"pbloops::{kind}{line}"), kind, torch.float32)
 
 
 @pytest.mark.parametrize("dtype", telling({"64": torch.float64, "32": torch.float32}, ["32"]))

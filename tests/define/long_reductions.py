@@ -14,6 +14,14 @@ def attention(scores: str, more: str = "") -> str:
     return f"f{QKV}{more}) -> o[n, e] = s[n, m] = {scores}; {ATTENTION}"
 
 
+# An attention of two-dimensional positions, whose bias says how far they are apart.
+POSITIONS = (
+    "f(q[h, w, d], k[u, j, d], v[u, j, e], b[y, x]) -> o[h, w, e] = s[h, w, u, j] = "
+    "sum[d](q[h, w, d]*k[u, j, d]) + pad(b[h - u + size(u) - 1, w - j + size(j) - 1]); "
+    "p[h, w, u, j] = exp(s[h, w, u, j] - max[r, t](s[h, w, r, t])); "
+    "o = sum[u, j](p[h, w, u, j]*v[u, j, e])/sum[u, j](p[h, w, u, j])"
+)
+
 # The line, the passes of its values, and those of its gradients; with the statistics of rows that
 # they read, one less but for READING.
 LINES: Mapping[str, tuple[str, int, int]] = {
@@ -133,7 +141,52 @@ LINES: Mapping[str, tuple[str, int, int]] = {
         "f(q[n, d], k[m, d]) -> l[n] = s[n, m] = sum[d](q[n, d]*k[m, d]); "
         "l = max[m](tanh(s[n, m]) - sum[r](s[n, r]))",
         1,
+        3,
+    ),
+    "greatest": (f"f(q[n, d], k[m, d]) -> a[n] = max[m]({SCORES})", 1, 1),
+    "nearest": (
+        "f(q[n, d], k[m, d]) -> i[n]: int64 = argmax[m](-sum[d]((q[n, d] - k[m, d])**2))",
+        1,
         0,
+    ),
+    "row at a place": (
+        f"f{QKV}) -> (o[n, e], a[n]) = o = v[argmax[m]({SCORES}), e]; a = max[m]({SCORES})",
+        1,
+        1,
+    ),
+    "places both ways": (
+        "f(q[..., n, d], k[..., m, d]) -> (a[..., n], i[..., n]: int64, j[..., m]: int64) = "
+        "s[..., n, m] = sum[d](q[..., n, d]*k[..., m, d]); a = max[m](s[..., n, m]); "
+        "i = argmax[m](s[..., n, m]); j = argmax[n](s[..., n, m])",
+        1,
+        1,
+    ),
+    "place after a sum": (
+        "f(q[n, d], k[m, d]) -> i[n]: int64 = s[n, m] = sum[d](q[n, d]*k[m, d]); "
+        "i = argmax[m](where(m <= n, tanh(s[n, m]) - sum[r](s[n, r]), -inf))",
+        2,
+        0,
+    ),
+    "distances of two sets": (
+        "f(q[n, d], k[m, d]) -> l[] = s[n, m] = sum[d]((q[n, d] - k[m, d])**2); "
+        "l = sum[n](min[m](s[n, m])) + sum[m](min[n](s[n, m]))",
+        1,
+        2,
+    ),
+    "mean of both ways": (
+        f"f(q[n, d], k[n, d], t[]) -> l[] = s[n, m] = t*{SCORES}; "
+        "w[n] = max[m](s[n, m]); u[m] = max[n](s[n, m]); "
+        "l = mean[n](w[n] + log(sum[m](exp(s[n, m] - w[n])))) "
+        "+ mean[m](u[m] + log(sum[n](exp(s[n, m] - u[m])))) - 2*mean[n](s[n, n])",
+        1,
+        2,
+    ),
+    "mean of probabilities": (
+        f"f(q[n, d], k[n, d]) -> l[] = s[n, m] = {SCORES}; "
+        "l = mean[n](log(exp(s[n, n])/sum[m](exp(s[n, m])))) "
+        "+ mean[n](log(exp(s[n, n])/sum[i](exp(s[i, n]))))",
+        1,
+        2,
     ),
     "weights too": (
         f"f{QKV}) -> (o[n, e], w[n, m]) = s[n, m] = {SCORES}; "
@@ -144,9 +197,11 @@ LINES: Mapping[str, tuple[str, int, int]] = {
     ),
 }
 
-# The passes of gradients that read statistics, if they are not one less: 0 if there are none.
+# The passes of gradients that read statistics, if they are not one less: None if there are none.
 READING = {
-    **{"sigmoid": 0, "Gaussian": 0, "greatest difference": 0},
+    **dict.fromkeys(["sigmoid", "Gaussian", "nearest", "place after a sum"]),
+    # Each place is a pass of its own.
+    "greatest difference": 1,
     # The sum of the rows' gradients is no statistic of the values.
     **{"no maximum": 2, "variance": 2, "temperature by the norm": 2},
 }

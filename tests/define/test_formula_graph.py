@@ -9,13 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.define.math import build, differentiate, node, reduce, show, softmax
+from pullback.define import parse as lines
+from pullback.define.math import build, differentiate, node, notation, reduce, show, softmax
+from pullback.define.math import derived as derivatives
 from pullback.define.math.index import Affine, at, size
 from pullback.define.math.node import Node, in_order, is_number, number
+from pullback.define.math.program import FormulaFacts
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reverse import gradients
 from tests.define.dense import Dense, Indexed, parse
 from tests.define.indexed import FORMULAS, SIZES
+from tests.define.long_reductions import POSITIONS
 
 each_formula = pytest.mark.parametrize(
     ("text", "reference"), FORMULAS.items(), ids=[text.partition("(")[0] for text in FORMULAS]
@@ -377,6 +381,15 @@ def test_maximum_under_conditions_has_no_gradient() -> None:
     assert not [part for part in in_order([gradient]) if part.op == node.ARGMAX]
 
 
+def test_scores_of_two_dimensional_positions_stay_products_in_the_gradient_of_their_bias() -> None:
+    """What goes to `b[y, x]` is added up at places: solved for rows it would be no product."""
+    found = derivatives.backward(notation.parse(lines.parse(f"test::{POSITIONS}")))
+    assert found
+    nodes = list(in_order(found.formula.nodes))
+    assert not [part for part in nodes if part.op == node.ARGMAX]
+    assert max(len(part.free) for part in nodes if part.op == "exp") == 4
+
+
 def test_weights_are_divided_by_their_sum_where_they_stand() -> None:
     formula = parse(of_softmax(VANISHING["mean"])[0])
     gradient = derived(formula)["x"]
@@ -398,3 +411,17 @@ def test_other_quotients_stay_as_they_are(name: str) -> None:
     inputs = inputs_of(formula, 1)
     dense = Dense(inputs, SIZES, formula.ranges)
     assert_near(dense(again, formula.indices), dense(formula.node, formula.indices))
+
+
+@pytest.mark.parametrize("place", [at("n") - at("m") + size("m"), at("m") * 2 + at("n")])
+def test_what_differs_in_the_names_of_indices_alone_is_one_value(place: Affine) -> None:
+    """In whatever order these names are: so a softmax with a relative bias is computed once."""
+    facts = FormulaFacts({}, ())
+    own = node.read("b", [place])
+    others = node.rename_index(node.rename_index(own, "n", "a"), "m", "z")
+    turned = node.rename_index(node.rename_index(own, "n", "z"), "m", "a")
+    identities = [facts.identity(each) for each in (own, others, turned)]
+    assert len({number for number, _ in identities}) == 1
+    order = [{"n": "a", "m": "z"}[name] for name in identities[0][1]]
+    assert [*identities[1][1]] == order
+    assert [*identities[2][1]] == [{"a": "z", "z": "a"}[name] for name in order]

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.define.math import extents
+from pullback.bind.merge import LAST
+from pullback.define.math import derived, extents
 from pullback.define.math.formula import Formula
 from pullback.define.math.merging import MergedPlacements, of_part
 from pullback.define.math.sharding import rules
@@ -19,6 +20,7 @@ from pullback.define.sharding import Partial, Placement, Placements, Replicate, 
 from tests.define.as_lines import NAMES, made, operator
 from tests.define.dense import Dense
 from tests.define.indexed import SIZES
+from tests.telling import telling
 
 # A process's tensors by name, and the sizes of its dimensions.
 Process = tuple[dict[str, Tensor], dict[str, int]]
@@ -166,6 +168,10 @@ def merged(
                 for local, sizes in known
             ]
             for name, by in wave.statistics.items():
+                if most := wave.places.get(name):
+                    for found, (local, _) in zip(own, known, strict=True):
+                        has_it = torch.isclose(found[most], local[most], 0, 0, equal_nan=True)
+                        found[name] = found[name].where(has_it, LAST)
                 whole = together([found[name] for found in own], Partial(by))
                 for local, _ in known:
                     local[name] = whole
@@ -175,13 +181,14 @@ def merged(
 def statistics_of(
     rule: MergedPlacements, formula: Formula, local: dict[str, Tensor], sizes: dict[str, int]
 ) -> dict[str, Tensor]:
-    """Return what one process computes; of nothing a maximum is -inf, and a sum 0."""
+    """Return what one process computes; of nothing a maximum is -inf."""
     if sizes[rule.split]:
         return of_formula(formula, local, sizes)
     kinds = {name: by for wave in rule.merging.waves for name, by in wave.statistics.items()}
     of = {o.name: [sizes[label] for label in o.labels] for o in formula.line.outputs}
-    neutral = {"max": -torch.inf, "sum": 0.0}
-    return {n: torch.full(shape, neutral[kinds[n]]).double() for n, shape in of.items()}
+    neutral = {"max": -torch.inf, "sum": 0.0, "min": LAST}
+    dtypes = {name: torch.int64 if by == "min" else torch.float64 for name, by in kinds.items()}
+    return {n: torch.full(of[n], neutral[kinds[n]], dtype=dtypes[n]) for n in of}
 
 
 def of_formula(
@@ -213,6 +220,28 @@ def test_every_accepted_split_is_right(name: str, seed: int) -> None:
         tensors = drawn(indexed, seed)
         for rule in accepted(indexed):
             assert_right(indexed, tensors, rule)
+
+
+PLACES = ("n - m + size(m) - 1", "n + m")
+
+
+@pytest.mark.parametrize("place", telling({p: p for p in PLACES}, ["n - m + size(m) - 1"]))
+def test_the_gradient_of_a_relative_bias_is_a_sum_over_parts_of_the_columns(
+    place: str, seed: int
+) -> None:
+    """Places are counted through all processes, and nothing but numbers of rows is merged."""
+    text = (
+        "f(q[n, d], k[m, d], v[m, e], b[c]) -> o[n, e] = "
+        f"s[n, m] = sum[d](q[n, d]*k[m, d]) + pad(b[{place}]); "
+        "p[n, m] = exp(s[n, m] - max[r](s[n, r])); o = sum[m](p[n, m]*v[m, e])/sum[m](p[n, m])"
+    )
+    found = derived.backward(made(text))
+    assert found
+    tensors = drawn(found.formula, seed)
+    for rule in accepted(found.formula):
+        assert_right(found.formula, tensors, rule)
+    outputs = by_split(rules(found.formula))["m"]
+    assert outputs == "partial(sum), shard(0), shard(0), partial(sum)"
 
 
 def test_a_wrong_split_is_noticed(seed: int) -> None:
@@ -273,6 +302,10 @@ CASES = [
     ("f(x[n, m]) -> y[n] = max[m](x[n, m]) + 1", "m", "all"),
     ("f(x[n, m]) -> y[n] = exp(max[m](x[n, m]))", "m", "all"),
     ("f(x[n, m]) -> y[] = max[n, m](x[n, m])", "m", "partial(max)"),
+    ("f(x[n, m]) -> y[n]: int64 = argmax[m](x[n, m])", "m", "all"),
+    ("f(x[n, m]) -> y[n]: int64 = argmax[m](round(x[n, m]))", "m", "all"),
+    ("f(x[n, m]) -> y[n]: int64 = argmax[m](x[n, m] - max[r](x[n, r]))", "m", "all"),
+    ("f(x[n, m], v[m, d]) -> y[n, d] = v[argmax[m](x[n, m]), d]", "m", "partial(sum)"),
     ("f(x[n, m]) -> y[] = max[n](sum[m](x[n, m]))", "m", "all"),
     ("f(x[n, m]) -> y[] = sum[n](max[m](x[n, m]))", "m", "all"),
     ("f(x[n, m]) -> y[n] = sum[m](x[n, m])/size(n)", "m", "partial(sum)"),

@@ -79,7 +79,7 @@ def test_the_gradient_of_a_bias_that_is_read_at_a_place_is_a_sum_in_the_same_pas
 def test_conditions_on_a_sum_are_kept_in_mind() -> None:
     block = block_of(sweeps_of(gradients_of("causal"))[-1])
     assert {sink.own.labels: sink.is_guarded for sink in block.sinks} == {
-        ("n__0", "d__1"): True,
-        ("m__2", "d__1"): True,
-        ("m__2", "e__3"): False,
+        ("n__0", "d__0"): True,
+        ("m__0", "d__0"): True,
+        ("m__0", "e__0"): False,
     }

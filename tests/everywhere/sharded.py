@@ -49,6 +49,10 @@ LINES = {
     " s[n, m] = where(m <= n + 9, sum[d](q[n, d]*k[m, d]), -inf);"
     " p[n, m] = exp(s[n, m] - max[r](s[n, r]));"
     " o[n, e] = sum[m](p[n, m]*v[m, e])/sum[m](p[n, m])",
+    "relative": "(q[n, d], k[m, d], v[m, e], b[c]) -> o[n, e] ="
+    " s[n, m] = sum[d](q[n, d]*k[m, d]) + pad(b[n - m + size(m) - 1]);"
+    " p[n, m] = exp(s[n, m] - max[r](s[n, r]));"
+    " o[n, e] = sum[m](p[n, m]*v[m, e])/sum[m](p[n, m])",
     "entropy": "(x[n, d], w[m, d], index[n]: int64) -> l[n] = s[n, m] = sum[d](x[n, d]*w[m, d]);"
     " z[n] = max[m](s[n, m]);"
     " l = z[n] + log(sum[m](exp(s[n, m] - z[n]))) - sum[d](x[n, d]*w[index[n], d])",
@@ -171,6 +175,7 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "linear": {"x": (7, 5), "w": (6, 5), "b": (6,)},
     "embed": {"table": (9, 3), "index": (7,)},
     "causal": {"q": (3, 2), "k": (23, 2), "v": (23, 3)},
+    "relative": {"q": (3, 2), "k": (23, 2), "v": (23, 3), "b": (25,)},
     "entropy": {"x": (4, 2), "w": (31, 2), "index": (4,)},
     "contrastive": {"q": (3, 2), "k": (19, 2)},
     "greatest": {"x": (2, 7)},
@@ -354,10 +359,11 @@ def statistics_are_merged(mesh: DeviceMesh) -> None:
     r, s0 = (Replicate(),), (Shard(0),)
     for name, given, gradients in (
         ("causal", {"q": r, "k": s0, "v": s0}, ((Partial(),), s0, s0)),
+        ("relative", {"q": r, "k": s0, "v": s0, "b": r}, ((Partial(),), s0, s0, (Partial(),))),
         ("entropy", {"x": r, "w": s0, "index": r}, (r, s0)),
         ("contrastive", {"q": r, "k": s0}, ((Partial(),), s0)),
         ("softmax", {"x": (Shard(2),)}, ((Shard(2),),)),
-        ("greatest", {"x": (Shard(1),)}, None),
+        ("greatest", {"x": (Shard(1),)}, ((Shard(1),),)),
     ):
         for dtype, near_enough in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
             tensors = {

@@ -7,8 +7,8 @@ is O(rows): what is long stays where it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -21,7 +21,7 @@ from pullback.define.line import Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math import extents
 from pullback.define.math.formula import Formula
-from pullback.define.math.merging import Level, Merging, Wave, of_part, with_dtype
+from pullback.define.math.merging import Level, Merging, Wave, of_part
 from pullback.define.operator import Definition
 from pullback.define.sharding import Shard
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
     from pullback.bind.operator import Operator
 
-NOTHING = {"max": -math.inf, "sum": 0.0}
+# A place that is behind all others.
+LAST = 2**63 - 1
+NOTHING = {"max": -math.inf, "sum": 0.0, "min": LAST}
 Values = dict[str, object]
 # The operators of formulas, by these and the dtype of statistics.
 Known = dict[tuple[int, str], "Operator"]
@@ -67,6 +69,24 @@ class Share:
         merged = merged.redistribute(self.mesh, whole).to_local()
         pieces = merged.split([value.numel() for value in values])
         return [own.reshape(value.shape) for own, value in zip(pieces, values, strict=True)]
+
+
+def with_dtype(formula: Formula, names: Collection[str], dtype: str) -> Formula:
+    """Return a formula whose statistics have a dtype: of half precision they have float32."""
+
+    def typed(value: TensorSpec | Scalar) -> TensorSpec | Scalar:
+        is_open = isinstance(value, TensorSpec) and value.name in names and value.dtype is None
+        return replace(value, dtype=dtype) if is_open else value
+
+    line = formula.line
+    outputs = tuple(typed(output) for output in line.outputs)
+    parameters = tuple(map(typed, line.parameters))
+    return replace(formula, line=replace(line, parameters=parameters, outputs=outputs))
+
+
+def same(x: Tensor, y: Tensor) -> Tensor:
+    """Return where two values are the same, NaN among them."""
+    return (x == y) | (x.isnan() & y.isnan())
 
 
 class Merger:
@@ -155,7 +175,8 @@ class Merger:
     def merged(self, wave: Wave, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return statistics of all processes.
 
-        A maximum over processes may lose a NaN, while 0 + NaN keeps it.
+        A maximum over processes may lose a NaN, while 0 + NaN keeps it. A place counts where the
+        process has the maximum.
         """
         maxima = {name: parts[name] for name, by in wave.statistics.items() if by == "max"}
         sums = {name: parts[name] for name, by in wave.statistics.items() if by == "sum"}
@@ -163,7 +184,12 @@ class Merger:
         greatest = self.share.reduce([*maxima.values()], "max")
         added = self.share.reduce([*sums.values(), *lost], "sum")
         marked = [v + mark for v, mark in zip(greatest, added[len(sums) :], strict=True)]
-        return dict(zip((*sums, *maxima), (*added[: len(sums)], *marked), strict=True))
+        found = dict(zip((*sums, *maxima), (*added[: len(sums)], *marked), strict=True))
+        counting = [
+            parts[place].where(same(parts[most], found[most]), LAST)
+            for place, most in wave.places.items()
+        ]
+        return found | dict(zip(wave.places, self.share.reduce(counting, "min"), strict=True))
 
     def prepared(self, formula: Formula) -> tuple[Operator, tuple[object, ...]]:
         """Return the operator of a formula, and its arguments."""

@@ -203,7 +203,8 @@ class Blocks:
         shape: list[int] = []
         for label in own.labels:
             shape += [int(n) for n in self.space.batch] if label == BATCH else [self.extent(label)]
-        value = -math.inf if own.op == MAX else 0
+        least = -math.inf if own.type == "real" else torch.iinfo(torch.int64).min
+        value = least if own.op == MAX else 0
         return torch.full(shape, value, dtype=self.dtypes[own.type], device=self.call.device)
 
     def sides(self, sweep: Sweep) -> Sides:

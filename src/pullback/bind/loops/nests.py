@@ -238,6 +238,8 @@ def find(  # noqa: PLR0913, PLR0917  (all that decides which loops there are)
     present: frozenset[str],
     sizes: Mapping[str, int],
     backend: Backend | None = None,
+    *,
+    for_any: bool = False,
 ) -> Own | NoLoops:
     """Return the loops that compute some outputs together, or why there are none.
 
@@ -250,6 +252,7 @@ def find(  # noqa: PLR0913, PLR0917  (all that decides which loops there are)
             rounded, so that calls of about the same sizes have the same loops.
         backend: what runs them; None means the CPU. Where it cannot compile, loops that a package
             brought are taken: for these sizes, or for any.
+        for_any: whether they have to be for any sizes.
     """
     backend = backend or CpuBackend()
     # Those of rows come before those that are added up from all rows.
@@ -258,11 +261,13 @@ def find(  # noqa: PLR0913, PLR0917  (all that decides which loops there are)
 
     def of(sizes: Mapping[str, int]) -> Own | NoLoops:
         typical = round_sizes(indexed, sizes, backend.parts)
-        key = (id(indexed), dtype, outputs, present, backend, *typical.items())
+        key = (id(indexed), dtype, outputs, present, backend, for_any, *typical.items())
+
+        def made() -> Own | NoLoops:
+            return generate(indexed, dtype, outputs, present, typical, backend, for_any=for_any)
+
         # With the operator, so that no other one gets its id.
-        return _found.get_or_make(
-            key, lambda: (indexed, generate(indexed, dtype, outputs, present, typical, backend))
-        )[1]
+        return _found.get_or_make(key, lambda: (indexed, made()))[1]
 
     own = of(sizes)
     if isinstance(own, Own) and not own.is_available:
@@ -282,6 +287,8 @@ def generate(  # noqa: PLR0913, PLR0917  (as `find`)
     present: frozenset[str],
     sizes: Mapping[str, int],
     backend: Backend,
+    *,
+    for_any: bool = False,
 ) -> Own | NoLoops:
     """Generate the loops that compute some outputs together; as `find`."""
     missing = {t.name for t in indexed.line.tensors if t.name not in present}
@@ -303,7 +310,9 @@ def generate(  # noqa: PLR0913, PLR0917  (as `find`)
     reasons: list[str] = []
     for each in backend.targets(compute):
         try:
-            chosen, known, target = choose_schedules(indexed, made, dtypes, each, sizes)
+            chosen, known, target = choose_schedules(
+                indexed, made, dtypes, each, sizes, for_any=for_any
+            )
         except RefusedLoops as refused:
             reasons.append(str(refused))
             continue

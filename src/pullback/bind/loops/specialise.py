@@ -67,17 +67,34 @@ def round_sizes(indexed: Formula, sizes: Mapping[str, int], parts: int = 1) -> d
     }
 
 
-def choose_schedules(
+def choose_schedules(  # noqa: PLR0913  (all that decides which loops there are)
     indexed: Formula,
     outputs: Sequence[Output],
     dtypes: dict[str, str],
     target: Target,
     sizes: Mapping[str, int],
+    *,
+    for_any: bool = False,
 ) -> tuple[tuple[Schedule, ...], dict[str, int], Target]:
     """Return schedules, the sizes that they are made for, and the target.
 
     A small call has loops for any sizes. For a large one these are not even written.
+
+    Args:
+        indexed: the formula.
+        outputs: what the loops write.
+        dtypes: of its tensors.
+        target: what the loops are written for.
+        sizes: of a call.
+        for_any: whether they have to be for any sizes, though that call is none.
+
+    Raises:
+        RefusedLoops: there are none.
     """
+    if for_any:
+        if general := general_schedules(indexed, outputs, dtypes, target, sizes):
+            return general, {}, target
+        raise RefusedLoops("none for any sizes")
     if worth.count_needed(outputs, indexed.sizes, sizes) < LARGE * FEW * target.lanes:
         general = general_schedules(indexed, outputs, dtypes, target, sizes)
         if general and sum(schedule.work(sizes) for schedule in general) < FEW:

@@ -22,6 +22,7 @@ from pullback.bind.math.recurrent_call import ALL, RecurrentCall, compute_dtype
 from pullback.define.math import cost, derived, steps
 from pullback.define.math.checkpoints import names_of
 from pullback.define.math.cumulative import Cumulative
+from pullback.define.math.draft import is_real
 from pullback.define.math.recurrence import Group
 from pullback.define.operator import Definition
 from pullback.kernels.loops.nest import KernelText
@@ -114,12 +115,11 @@ def plan(kind: Kind, given: tuple[object, ...], device: str | None = None) -> Pl
 def gradient_arguments(backward: Definition, call: IndexedCall) -> tuple[object, ...]:
     """Return arguments of a call's backward, with ones for what arrives."""
     lines, outputs = call.indexed.line.outputs, call.outputs
+    first = next(line.name for line in lines if is_real(line))
     arriving = {
         name: torch.ones(shape, dtype=dtype, device=outputs.device)
-        for k, (line, shape, dtype) in enumerate(
-            zip(lines, outputs.shapes, outputs.dtypes, strict=True)
-        )
-        for name in (line.name, f"grad_{line.name}", *(["grad"] if k == 0 else []))
+        for line, shape, dtype in zip(lines, outputs.shapes, outputs.dtypes, strict=True)
+        for name in (line.name, f"grad_{line.name}", *(["grad"] if line.name == first else []))
     }
     known = {**arriving, **call.named}
     given = tuple(known[parameter.name] for parameter in backward.line.parameters)

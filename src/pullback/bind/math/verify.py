@@ -72,7 +72,7 @@ def loops_of(indexed: Formula) -> Iterator[tuple[Own, frozenset[str]]]:
         return
     present = frozenset(case.arguments)
     for group in nests.group_outputs(indexed, range(len(indexed.nodes)), case.sizes):
-        own = nests.find(indexed, torch.float32, group, present, case.sizes)
+        own = nests.find(indexed, torch.float32, group, present, case.sizes, for_any=True)
         if isinstance(own, Own):
             yield own, present
 

@@ -17,20 +17,23 @@ from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine, affine, at, is_size
 from pullback.define.math.index import size as size_of
 from pullback.define.math.node import (
+    ARGMAX,
     MAX,
     PLACED,
     READ,
     SUM,
     Node,
+    close,
     in_order,
     number,
     place_of,
     read,
     remake,
 )
+from pullback.define.math.node import index as index_of
 from pullback.define.math.passes import PLACED_SUM, TILE, Statistic
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.reduce import rewrite_nodes
+from pullback.define.math.reduce import rewrite_nodes, substitute
 from pullback.define.math.tiles import Pair
 
 # Stands for the text of a formula that nobody reads; in one, outputs may have indices of their own.
@@ -176,6 +179,8 @@ class BlockMaker:
         if own.op in (TILE, PLACED_SUM):
             return part
         value = self.local(own.node)
+        if own.op == ARGMAX:
+            return self.first_place(own, part)
         if own.op == MAX:
             part = build.apply("maximum", value, part)
         elif exchanges(own, self.around.running):
@@ -188,6 +193,22 @@ class BlockMaker:
             )
             self.latest[value], self.before[value] = regular(own, new), regular(own, value)
         return part
+
+    def first_place(self, own: Statistic, part: Node) -> Node:
+        """Return the first place of a maximum, in whatever order blocks come.
+
+        Args:
+            own: the statistic.
+            part: the place within the block.
+        """
+        most = close(MAX, own.index, self.size(own.index), self.body(own))
+        before = self.local(read(own.greatest, map(at, own.labels), own.body.type))
+        value, new = self.local(own.node), build.apply("maximum", before, most)
+        numbers = index_of(self.by_data(at(own.index)))
+        place = substitute(numbers, {own.index: place_of(part)}, self.around.ranges)
+        is_later = build.apply("logical_and", same(before, new), build.apply("ge", place, value))
+        is_less = build.apply("logical_not", same(most, new))
+        return build.apply("where", build.apply("logical_or", is_less, is_later), value, place)
 
     def size(self, index: str) -> Affine:
         """Return how far an index runs within the block."""
@@ -277,6 +298,15 @@ class BlockMaker:
             else:
                 high += reach
         return Window(place=decided, low=low, high=high), local
+
+
+def same(x: Node, y: Node) -> Node:
+    """Return whether two values are the same, where NaN is the same as NaN."""
+    equal = build.apply("eq", x, y)
+    if x.type != "real":
+        return equal
+    both = build.apply("logical_and", build.apply("isnan", x), build.apply("isnan", y))
+    return build.apply("logical_or", equal, both)
 
 
 def regular(own: Statistic, value: Node) -> Node:

@@ -29,7 +29,6 @@ from pullback.define.math.looped import LoopedMaker
 from pullback.define.math.looped_block import LoopedBlock
 from pullback.define.math.node import (
     INDEX,
-    MAX,
     NUMBER,
     PLACED,
     READ,
@@ -254,7 +253,7 @@ class Sweep:
 
             left: dict[str, Statistic] = {}
             for own in self.statistics:
-                neutral = "least" if own.op == MAX else "zero"
+                neutral = "least" if own.is_greatest else "zero"
                 value = intervals.certain_value(bodies[own.name], self.pair, certain)
                 # What is exchanged for a newer value changes with that, though nothing is added.
                 is_exchanged = exchanges(own, self.running) and not left.keys().isdisjoint(

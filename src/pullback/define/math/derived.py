@@ -43,7 +43,10 @@ def backward(formula: Formula) -> Derived | None:
 
 
 def backward_reading(
-    formula: Formula, elements: Sequence[Node], kept: Mapping[str, Node]
+    formula: Formula,
+    elements: Sequence[Node],
+    kept: Mapping[str, Node],
+    places: Mapping[Node, Tensor],
 ) -> Derived | None:
     """Return the operator of the gradients that read what the formula keeps; None if all are zero.
 
@@ -51,10 +54,13 @@ def backward_reading(
         formula: in index notation; its last outputs, without a derivative, are what it keeps.
         elements: its other outputs, which read these.
         kept: the elements of what it keeps, by name; each may read those before it.
+        places: the places of maxima that it keeps too.
     """
-    cut = replace(formula, elements=(*elements, *kept.values()))
+    cut = replace(formula, elements=(*elements, *kept.values(), *places))
     results = recall.results_of(cut)
-    return make_operator(_recalled(_draft_gradients(cut, results, kept), results))
+    drafted = _recalled(_draft_gradients(cut, results, kept), results)
+    of_places = {node: element(own, formula.line.qualname) for node, own in places.items()}
+    return make_operator(_recalled(drafted, of_places))
 
 
 def backward_recalling(

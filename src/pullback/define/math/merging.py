@@ -8,7 +8,7 @@ formula of complete statistics, which each process computes for its part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,6 +21,7 @@ from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH
 from pullback.define.math.index import size as extent_of
 from pullback.define.math.node import (
+    ARGMAX,
     MAX,
     READ,
     SUM,
@@ -29,9 +30,11 @@ from pullback.define.math.node import (
     in_order,
     names_read,
     number,
+    place_of,
     read,
     scalar,
 )
+from pullback.define.math.node import index as index_of
 from pullback.define.math.passes import Statistic, Unfit
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
@@ -55,14 +58,21 @@ class Wave:
 
     Attributes:
         statistics: their names, each with how processes merge it.
+        places: of those that are places, each with the maximum that has it: the first place of a
+            process that has the greatest.
         direct: they, from complete ones.
         rescaled: those sums that depend on others of their pass, as they would be with the merged
             ones; None if there are none.
     """
 
     statistics: Mapping[str, Over]
+    places: Mapping[str, str]
     direct: Formula
     rescaled: Formula | None
+
+    def word(self, name: str) -> str:
+        """Return what a statistic is."""
+        return ARGMAX if name in self.places else self.statistics[name]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +123,7 @@ class Merging:
     def shown(self) -> tuple[str, ...]:
         """What is merged, in words."""
         return tuple(
-            f"{wave.statistics[output.name]}[{', '.join(output.labels)}]"
+            f"{wave.word(output.name)}[{', '.join(output.labels)}]"
             for wave in self.waves
             for output in wave.direct.line.outputs
         )
@@ -131,6 +141,8 @@ class MergedPlacements(Placements):
         return ", ".join(self.merging.shown)
 
 
+# How processes merge what is no sum: of places the first one is that of all.
+MERGED: Mapping[str, Over] = {MAX: "max", ARGMAX: "min"}
 # What takes the read of a statistic, and returns what stands for it.
 Change = Callable[[Node], Node]
 
@@ -138,18 +150,6 @@ Change = Callable[[Node], Node]
 def of_part(name: str) -> str:
     """Return the name of a statistic of one process's part."""
     return f"part_{name}"
-
-
-def with_dtype(formula: Formula, names: Collection[str], dtype: str) -> Formula:
-    """Return a formula whose statistics have a dtype: of half precision they have float32."""
-
-    def typed(value: Tensor | Scalar) -> Tensor | Scalar:
-        return replace(value, dtype=dtype) if value.name in names else value
-
-    line = formula.line
-    outputs = tuple(typed(output) for output in line.outputs)
-    parameters = tuple(map(typed, line.parameters))
-    return replace(formula, line=replace(line, parameters=parameters, outputs=outputs))
 
 
 def merge(
@@ -165,7 +165,7 @@ def merge(
 
     Raises:
         RefusedSplit: they could not.
-        Unfit: they could not, since a place of a maximum, whole numbers or both are reduced.
+        Unfit: they could not, since whole numbers are reduced.
     """
     free = FreeNames(indexed.line)
     first, every = (scalar(free.fresh(f"{word}_{dims[0]}"), "int") for word in ("first", "all"))
@@ -220,14 +220,15 @@ class _Writer:
         known |= {extent_of(name): name for name in line.dimensions}
         indices = [index for index in own.labels if index != BATCH]
         dims = [known[size] for i in indices if (size := self.ranges.get(i)) in known]
-        if own.type != "real" or len(set(dims)) < len(indices):
+        if own.body.type != "real" or len(set(dims)) < len(indices):
             raise Unfit
         # More would be moved than all have: a matrix of rows and columns.
         if not any({*dims} <= {*tensor.labels} for tensor in (*line.tensors, *line.outputs)):
             raise Unfit
         batch = [Batch()] if BATCH in own.labels else []
         name = names.fresh("_".join(["merged", own.op, *dims]))
-        return Tensor(name=name, dims=(*batch, *(Name(name=dim) for dim in dims)))
+        dtype = "int64" if own.op == ARGMAX else None
+        return Tensor(name=name, dims=(*batch, *(Name(name=dim) for dim in dims)), dtype=dtype)
 
     def placements(self) -> MergedPlacements:
         """Return the way to split."""
@@ -266,22 +267,19 @@ class _Writer:
 
     def wave(self, statistics: Sequence[Statistic]) -> Wave:
         """Return statistics that are merged together."""
-        direct = self.formula(
-            "part",
-            [
-                (self.tensors[own.name], self.renamed(own, self.value(own, {})))
-                for own in statistics
-            ],
-        )
-        placed = self.split.follower(direct).place_outputs()
-        for own, placement in zip(statistics, placed, strict=True):
-            if placement != Partial("max" if own.op == MAX else "sum"):
+        direct = self.formula("part", [self.output(o, self.value(o, {})) for o in statistics])
+        # A place is in the process that has the maximum, of the same body.
+        valued = [own for own in statistics if own.op != ARGMAX]
+        values = [self.output(own, self.value(own, {})) for own in valued]
+        placed = self.split.follower(self.formula("part", values)).place_outputs()
+        for own, placement in zip(valued, placed, strict=True):
+            if placement != Partial(MERGED.get(own.op, "sum")):
                 raise Unfit
         changed = [own for own in statistics if own.rates]
+        names = {name: tensor.name for name, tensor in self.tensors.items()}
         return Wave(
-            statistics={
-                self.tensors[own.name].name: "max" if own.op == MAX else "sum" for own in statistics
-            },
+            statistics={names[own.name]: MERGED.get(own.op, "sum") for own in statistics},
+            places={names[o.name]: names[o.greatest] for o in statistics if o.greatest},
             direct=direct,
             rescaled=self.rescaled(changed) if changed else None,
         )
@@ -293,7 +291,7 @@ class _Writer:
         for own in statistics:
             value = self.value(own, found)
             found[own.name] = self.written(own, regular(own, value))
-            outputs.append((self.tensors[own.name], self.renamed(own, value)))
+            outputs.append(self.output(own, value))
         return self.formula("part", outputs)
 
     def rescaled(self, statistics: Sequence[Statistic]) -> Formula:
@@ -310,7 +308,7 @@ class _Writer:
             assert rate is not None
             factor = build.apply("minimum", build.apply("exp", rate), number(LARGEST))
             value = build.apply("mul", self.read(own, of_part)(own.node), factor)
-            outputs.append((self.tensors[own.name], self.renamed(own, value)))
+            outputs.append(self.output(own, value))
         return self.formula("rescaled", outputs)
 
     def rest(self) -> Formula:
@@ -330,12 +328,15 @@ class _Writer:
     def value(self, own: Statistic, inside: Mapping[str, Change]) -> Node:
         """Return a statistic of a part, with others in place of some in it."""
         value = self.replaced(own.body, inside)
-        return close(own.op, own.index, self.ranges[own.index], value) if own.index else value
+        value = close(own.op, own.index, self.ranges[own.index], value) if own.index else value
+        if own.op == ARGMAX:
+            value = index_of(place_of(value) + place_of(self.split.first))
+        return value
 
     def read(self, own: Statistic, named: Callable[[str], str] = str) -> Change:
         """Return what reads a statistic from its tensor."""
         name = named(self.tensors[own.name].name)
-        return lambda part: read(name, part.places)
+        return lambda part: read(name, part.places, part.type)
 
     def regular_read(self, own: Statistic, named: Callable[[str], str]) -> Change:
         """Return what reads a statistic that is not one of nothing."""
@@ -351,9 +352,10 @@ class _Writer:
 
         return change
 
-    def renamed(self, own: Statistic, value: Node) -> Node:
-        """Return a statistic's value at the indices of its tensor."""
-        return rename(value, own.labels, self.tensors[own.name].labels)
+    def output(self, own: Statistic, value: Node) -> tuple[Tensor, Node]:
+        """Return what holds a statistic, with its value at the indices of that."""
+        tensor = self.tensors[own.name]
+        return tensor, rename(value, own.labels, tensor.labels)
 
     def replaced(self, root: Node, others: Mapping[str, Change]) -> Node:
         """Return an expression in which statistics are read from their tensors, but for some."""

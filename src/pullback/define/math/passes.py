@@ -12,6 +12,7 @@ long index, which is brought up to date block by block. Nothing is recognised by
    What else needs a complete value comes a pass later.
 3. Factors without the index are pulled out of a sum, and addends out of a maximum: `p/z` is divided
    once a row, when the pass is over.
+4. A place of a maximum comes with the maximum: a block that has a greater one gives both.
 
 A sum of squares about a mean takes two passes: it is not written as a difference of two sums, as
 that loses digits (the decision about distances).
@@ -26,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pullback.define.math.exchange import find_rates, may_exchange
 from pullback.define.math.index import BATCH, Affine, at
 from pullback.define.math.index import size as size_of
 from pullback.define.math.node import (
@@ -44,14 +46,23 @@ from pullback.define.math.node import (
 )
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
-from pullback.define.math.term import Term, add_parts, select, split_sum, term_of
-from pullback.define.math.tiles import Indices, Pair, computed_parts, open_outputs, open_placed
+from pullback.define.math.term import add_parts, multiply_parts, select, split_sum, term_of
+from pullback.define.math.tiles import (
+    Indices,
+    Pair,
+    computed_parts,
+    open_outputs,
+    open_placed,
+    products_in,
+)
 
 # A statistic that is no reduction: a tile that is an output itself.
 TILE = "tile"
 # A sum over tiles whose values go where the indices say, as diagonals are summed: of a bias
 # `b[n - m]` the gradient. Its own index is not one of the tile.
 PLACED_SUM = "placed sum"
+# The name of an index while two change places.
+TURNED = "~turned"
 
 
 class Unfit(Exception):  # noqa: N818  (such a formula is computed as a whole)
@@ -64,7 +75,7 @@ class Statistic:
 
     Attributes:
         name: of the tensor that holds it.
-        op: "sum", "max", "tile" for one that is written block by block, or "placed sum".
+        op: "sum", "max", "argmax", "tile" for one that is written block by block, or "placed sum".
         index: what is reduced over; "" for a tile, and a placed sum, which has several.
         pair: the two indices of its tiles.
         labels: its own indices.
@@ -74,6 +85,7 @@ class Statistic:
         rates: what goes with them: `exp(rate)` is a factor of what is summed so far.
         over: what a placed sum is reduced over.
         places: for some of its labels where values go; it has the indices of `over`.
+        greatest: for a place, the statistic that is the value there.
     """
 
     name: str
@@ -87,6 +99,7 @@ class Statistic:
     rates: tuple[Node, ...] = ()
     over: tuple[str, ...] = ()
     places: tuple[tuple[str, Affine], ...] = ()
+    greatest: str = ""
 
     @property
     def is_added(self) -> bool:
@@ -96,7 +109,12 @@ class Statistic:
     @property
     def type(self) -> Type:
         """The type of its elements."""
-        return self.body.type
+        return "int" if self.op == ARGMAX else self.body.type
+
+    @property
+    def is_greatest(self) -> bool:
+        """Whether what is less than all else adds nothing to it."""
+        return self.op in (MAX, ARGMAX)
 
     @property
     def node(self) -> Node:
@@ -150,7 +168,7 @@ class Passes:
         names = set(names_read(roots))
         for own in reversed(self.statistics):
             if own.name in names:
-                names |= set(names_read([own.body]))
+                names |= {*names_read([own.body]), own.greatest}
         return [own for own in self.statistics if own.name in names]
 
 
@@ -169,7 +187,7 @@ def make_passes(
         pairs: the indices that blocks are taken of, named as by `find_tiles`.
 
     Raises:
-        Unfit: a place of a maximum is needed, or a statistic of all of `...`.
+        Unfit: a statistic of all of `...` is needed.
     """
     indices, opened, named = open_outputs(nodes, labels, sizes)
     maker = Maker(indices, tuple(pairs))
@@ -226,11 +244,43 @@ class Maker:
         pair = self.pair_of(index, node, rewritten)
         if pair is None:
             return node if rewritten is body else close(node.op, index, node.size, rewritten)
-        if node.op == ARGMAX:
-            raise Unfit
-        body, pulled = self.pull(node.op, rewritten, index)
-        labels = self.order(body.free - {index} | node.free, pair, body)
-        return self.add(node.op, index, pair, body, labels, pulled)
+        turned = self.turned(index, pair, rewritten)
+        if turned is None:
+            return self.statistic(node.op, index, pair, rewritten)
+        (other,) = pair - {index}
+        return rename_index(self.statistic(node.op, other, pair, turned), index, other)
+
+    def turned(self, index: str, pair: Pair, body: Node) -> Node | None:
+        """Return a body with rows as columns, if others have the scores so; else None.
+
+        Rows and columns of the same range may be both: `s[n, i]` is summed over i, and `s[i, n]`.
+        """
+        if len({str(self.indices.ranges.get(i)) for i in pair}) > 1 or len(pair) < 2:
+            return None
+        known = {node for own in self.statistics.values() for node in products_in(own.body, pair)}
+        if not known or not known.isdisjoint(products_in(body, pair)):
+            return None
+        (other,) = pair - {index}
+        for old, new in ((index, TURNED), (other, index), (TURNED, other)):
+            body = rename_index(body, old, new)
+        return None if known.isdisjoint(products_in(body, pair)) else body
+
+    def statistic(self, op: str, index: str, pair: Pair, rewritten: Node) -> Node:
+        """Return the read of what a body is reduced to over an index."""
+        if op == ARGMAX:
+            return self.place(index, pair, rewritten)
+        body, pulled = self.pull(op, rewritten, index)
+        labels = self.order(rewritten.free - {index}, pair, body)
+        return self.add(op, index, pair, body, labels, pulled)
+
+    def place(self, index: str, pair: Pair, body: Node) -> Node:
+        """Return the read of the first place where a body is greatest.
+
+        Nothing is pulled out of it: without the rest other places might be equal.
+        """
+        labels = self.order(body.free - {index}, pair, body)
+        value = self.add(MAX, index, pair, body, labels, ())
+        return self.add(ARGMAX, index, pair, body, labels, (), greatest=value.name)
 
     def placed(self, node: Node) -> Node | None:
         """Return the read of a sum whose values go where a tile's indices say; else None."""
@@ -282,15 +332,17 @@ class Maker:
         body: Node,
         labels: tuple[str, ...],
         pulled: Sequence[tuple[int, Node]],
-        **more: Any,  # noqa: ANN401  (of a placed sum)
+        **more: Any,  # noqa: ANN401  (of a placed sum, or a place)
     ) -> Node:
-        """Return the value of a new statistic, which comes in the earliest pass."""
+        """Return the value of a statistic, which comes in the earliest pass."""
         body = self.completed(body) if index else body
         inside = [self.statistics[n] for n in names_read([body]) if n in self.statistics]
         level = 0
         for other in inside:
-            same = op in (SUM, MAX) and (other.index, other.pair) == (index, pair)
-            shares = same and index not in other.labels and may_exchange(op, body, index, other)
+            same = (other.index, other.pair) == (index, pair)
+            shares = (
+                same and index not in other.labels and may_exchange(op, body, index, other.name)
+            )
             level = max(level, other.level + (not shares))
         running = tuple(other.name for other in inside if other.level == level)
         own = Statistic(
@@ -305,10 +357,12 @@ class Maker:
             rates=find_rates(body, running) if running else (),
             **more,
         )
+        known = (each for each in self.statistics.values() if replace(own, name=each.name) == each)
+        own = next(known, own)
         self.statistics[own.name] = own
         if op == MAX:
             return add_parts([(1, own.node), *pulled])
-        return _multiplied(own.node, pulled)
+        return multiply_parts([(1, own.node), *pulled])
 
     def completed(self, root: Node) -> Node:
         """Return what a statistic is of; a process that has a part alone makes more of them."""
@@ -341,49 +395,3 @@ class Maker:
             under=tuple(f for f in term.under if not is_own(f)),
         )
         return (rest.node, out) if index in rest.free else (body, [])
-
-
-def _multiplied(node: Node, factors: Sequence[tuple[int, Node]]) -> Node:
-    if not factors:
-        return node
-    over = tuple(factor for sign, factor in factors if sign > 0)
-    return Term(over=(node, *over), under=tuple(f for sign, f in factors if sign < 0)).node
-
-
-def _reads(node: Node, names: Iterable[str]) -> bool:
-    return not set(names).isdisjoint(names_read([node]))
-
-
-def may_exchange(op: str, body: Node, index: str, other: Statistic) -> bool:
-    """Return whether what was reduced with one value of a statistic serves with a newer one.
-
-    Args:
-        op: of the reduction.
-        body: what is reduced.
-        index: over which index.
-        other: the statistic, which lacks the index.
-    """
-    if op != SUM or body.type != "real":
-        return False
-    term = term_of(body)
-    if any(_reads(part, [other.name]) for part in (*term.conditions, *term.under)):
-        return False
-    for factor in term.over:
-        if not _reads(factor, [other.name]):
-            continue
-        if factor.op != "exp":
-            return False
-        parts = split_sum(factor.args[0])
-        if any(index in part.free for _, part in parts if _reads(part, [other.name])):
-            return False
-    return True
-
-
-def find_rates(body: Node, running: Sequence[str]) -> tuple[Node, ...]:
-    """Return the exponents by which a sum depends on statistics of its own pass."""
-    return tuple(
-        add_parts(parts)
-        for factor in term_of(body).over
-        if factor.op == "exp"
-        and (parts := [p for p in split_sum(factor.args[0]) if _reads(p[1], running)])
-    )

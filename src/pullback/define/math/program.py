@@ -84,7 +84,7 @@ class FormulaFacts:
         names: dict[str, int] = {}
         places = node.places if node.op in PLACED else ()
         for place in places:
-            for term, _ in place.terms:
+            for term, _ in self._in_order(place):
                 own = self._identity[term][1] if isinstance(term, Node) else _index_in(term)
                 for name in own:
                     names.setdefault(name, len(names))
@@ -108,9 +108,20 @@ class FormulaFacts:
             key = (node.op, node.type, data, *args)
         return self._interned.setdefault(key, next(self._fresh)), tuple(names)
 
+    def _in_order(self, place: Affine) -> list[tuple[str | Node, int]]:
+        """Return the terms of a place in an order that does not depend on indices' names."""
+
+        def rank(item: tuple[str | Node, int]) -> tuple[int, int]:
+            term, factor = item
+            if isinstance(term, Node):
+                return 2, self._identity[term][0]
+            return (1, 0) if is_size(term) else (0, factor)
+
+        return sorted(place.terms, key=rank)
+
     def _terms(self, place: Affine, order: Mapping[str | None, int]) -> list[object]:
         found: list[object] = []
-        for term, factor in place.terms:
+        for term, factor in self._in_order(place):
             if isinstance(term, Node):
                 number, names = self._identity[term]
                 found.append((number, *(order[name] for name in names), factor))

@@ -186,14 +186,16 @@ def _scatters(delta: Node, index: str, term: Term) -> bool:
     It is solved all the same where values are nothing but a product with one sum, as of a
     convolution, or have more indices than what is computed, as with a row of `q`.
     """
-    value = replace(term, conditions=())
-    wide = value.free
+    value, bound = replace(term, conditions=()), set[str]()
+    while not value.under and [factor.op for factor in value.over] == [SUM]:
+        (inner,) = value.over
+        bound.add(inner.bound)
+        value = replace(term_of(inner.args[0]), conditions=())
+    wide = value.free - bound
     decided = {i for i in delta.places[0].free - wide if solve(delta, i) is not None}
     others = delta.places[0].free - decided - {index}
     if not decided or not others:
         return False
-    while not value.under and [factor.op for factor in value.over] == [SUM]:
-        value = term_of(value.over[0].args[0])
     factors = [factor for factor in (*value.over, *value.under) if factor.height]
     if len(factors) == 1 and factors[0].op == SUM:
         return False

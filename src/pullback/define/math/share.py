@@ -20,16 +20,18 @@ from pullback.define.math.node import (
     READ,
     SUM,
     Node,
+    close,
     number,
     place_of,
     read,
     remake,
+    rename_index,
 )
 from pullback.define.math.passes import Maker, Unfit
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.split import SplitFollower, is_own, is_picked
 from pullback.define.math.term import term_of
-from pullback.define.math.tiles import Indices, Pair
+from pullback.define.math.tiles import Indices, Pair, open_chain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +112,25 @@ class Parts(Maker):
     def replaced(self, node: Node) -> Node | None:
         """Return what stands for a reduction or a place."""
         return self.counted(node) if node.op in PLACED else super().replaced(node)
+
+    def reduced(self, node: Node) -> Node:
+        """Return the read of a reduction's value, or the reduction with such reads in it.
+
+        Of several sums that over the part is the last: what is merged lacks the others' indices.
+        """
+        if node.op != SUM or node.type != "real":
+            return super().reduced(node)
+        bound, term = open_chain(node)
+        own = [index for index, extent in bound.items() if extent == self.extent]
+        if len(own) != 1 or own[0] == node.bound:
+            return super().reduced(node)
+        value, names = term.node, dict[str, Affine]()
+        for index in (*own, *(index for index in bound if index not in own)):
+            name = self.indices.of(bound[index], {*node.free, *names})
+            value, names[name] = rename_index(value, index, name), bound[index]
+        for name, extent in reversed(names.items()):
+            value = close(SUM, name, extent, value)
+        return super().reduced(value)
 
     def pair_of(self, index: str, node: Node, body: Node) -> Pair | None:
         """Return the index of a reduction over the part."""

@@ -1,6 +1,7 @@
 """Statistics of rows that a forward keeps for its gradients: the maxima and sums of a softmax.
 
-A gradient that lacks them computes them again, in a pass of its own.
+Of a maximum that has a gradient itself, the places are kept: it goes to these alone. A gradient
+that lacks them computes them again, in a pass of its own.
 
 Where they are statistics of products of matrices (`passes.py`), they are cut out before anything is
 derived: the formula reads them, and the chain rule goes on through the reads. What is derived reads
@@ -22,6 +23,7 @@ from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, at
 from pullback.define.math.index import size as size_of
 from pullback.define.math.node import (
+    ARGMAX,
     MAX,
     NUMBER,
     READ,
@@ -35,7 +37,7 @@ from pullback.define.math.node import (
 from pullback.define.math.passes import Passes, Unfit, make_passes
 from pullback.define.math.program import FormulaFacts
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.reduce import rewrite_nodes
+from pullback.define.math.reduce import argmax_of, rewrite_nodes, substitute
 from pullback.define.math.tiles import Pair, find_tiles, open_outputs
 
 
@@ -70,9 +72,8 @@ def keep_statistics(formula: Formula) -> Keeping | None:
     cut = _cut(formula)
     if cut is None:
         return None
-    every = cut.forward(cut.definitions.keys())
-    made = derived.backward_reading(every, cut.elements, cut.definitions)
-    read_by_it = cut.definitions.keys() & {*made.saved} if made else set[str]()
+    made = cut.gradients()
+    read_by_it = {*made.saved} & {tensor.name for tensor in cut.tensors} if made else set[str]()
     return Keeping(forward=cut.forward(read_by_it), backward=made) if made and read_by_it else None
 
 
@@ -205,11 +206,15 @@ def _cut(formula: Formula) -> _Cut | None:
         return None
     within = {index for node in products.values() for index in node.free}
     kept = dict(_find_kept(formula, whole, within))
-    return _Cut(formula, whole, kept) if kept else None
+    values = {name: tensor for (name, op), tensor in kept.items() if op != ARGMAX}
+    places = {name: tensor for (name, op), tensor in kept.items() if op == ARGMAX}
+    return _Cut(formula, whole, values, places) if kept else None
 
 
-def _find_kept(formula: Formula, whole: Passes, within: Set[str]) -> Iterator[tuple[str, Tensor]]:
-    """Yield statistics of rows, each with the output that it becomes.
+def _find_kept(
+    formula: Formula, whole: Passes, within: Set[str]
+) -> Iterator[tuple[tuple[str, str], Tensor]]:
+    """Yield statistics of rows, and places of maxima, each with the output that it becomes.
 
     Args:
         formula: all of it.
@@ -220,23 +225,28 @@ def _find_kept(formula: Formula, whole: Passes, within: Set[str]) -> Iterator[tu
     names = {size: index for index, size in formula.sizes.items() if index in used}
     names |= {size_of(name): name for name in formula.line.dimensions}
     outputs = zip(whole.elements, whole.labels, strict=True)
-    returned = {(node.name, labels) for node, labels in outputs if node.op == READ}
+    returned = {
+        node.name
+        for node, labels in outputs
+        if node.op == READ and tuple(place.index for place in node.places) == labels
+    }
     free = FreeNames(formula.line)
     for own in whole.statistics:
         indices = [index for index in own.labels if index != BATCH]
         dims = [names[size] for i in indices if (size := whole.ranges[i]) in names]
         is_named = len(set(dims)) == len(indices)
         is_of_rows = own.op in (SUM, MAX) and own.type == "real" and within >= {*indices}
-        if is_named and is_of_rows and (own.name, own.labels) not in returned:
-            batch = [Batch()] if BATCH in own.labels else []
-            yield (
-                own.name,
-                Tensor(
-                    name=free.fresh("_".join([own.op, *dims])),
-                    dims=(*batch, *(Name(name=name) for name in dims)),
-                    detached=True,
-                ),
-            )
+        if not (is_named and is_of_rows):
+            continue
+        batch = [Batch()] if BATCH in own.labels else []
+        dims_of = (*batch, *(Name(name=name) for name in dims))
+        if own.name not in returned:
+            name = free.fresh("_".join([own.op, *dims]))
+            yield (own.name, own.op), Tensor(name=name, dims=dims_of, detached=True)
+        if own.op == MAX:
+            name = free.fresh("_".join([ARGMAX, *dims]))
+            place = Tensor(name=name, dims=dims_of, dtype="int64", detached=True)
+            yield (own.name, ARGMAX), place
 
 
 class _Cut:
@@ -244,14 +254,23 @@ class _Cut:
 
     Attributes:
         kept: the statistics by their names in the passes, each with the output that it becomes.
+        places: likewise for maxima, each with the output that its place becomes.
         elements: the outputs, which read what is kept.
         definitions: the elements of what is kept, by name, which read one another.
     """
 
-    def __init__(self, formula: Formula, whole: Passes, kept: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self,
+        formula: Formula,
+        whole: Passes,
+        kept: Mapping[str, Tensor],
+        places: Mapping[str, Tensor],
+    ) -> None:
         self.formula = formula
         self.whole = whole
         self.kept = kept
+        self.places = places
+        self.by_name = {own.name: own for own in whole.statistics}
         self.definitions, values = self.write(kept)
         outputs = zip(whole.elements, whole.labels, formula.line.outputs, strict=True)
         self.elements = tuple(
@@ -259,9 +278,25 @@ class _Cut:
             for element, labels, output in outputs
         )
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What values and places become."""
+        return *self.kept.values(), *self.places.values()
+
+    def gradients(self) -> Derived | None:
+        """Return the gradients, which read what is kept; None if all are zero."""
+        names = {tensor.name for tensor in self.kept.values()}
+        values = {name: node for name, node in self.definitions.items() if name in names}
+        places = {node: name for name, node in self.definitions.items() if name not in names}
+        by_name = {tensor.name: tensor for tensor in self.places.values()}
+        every = self.forward({tensor.name for tensor in self.tensors})
+        return derived.backward_reading(
+            every, self.elements, values, {node: by_name[name] for node, name in places.items()}
+        )
+
     def forward(self, names: Set[str]) -> Formula:
         """Return the formula that returns some of what is kept behind its outputs."""
-        tensors = [tensor for tensor in self.kept.values() if tensor.name in names]
+        tensors = [tensor for tensor in self.tensors if tensor.name in names]
         in_full, _ = self.write({})
         return _returning(self.formula, [(in_full[tensor.name], tensor) for tensor in tensors])
 
@@ -278,17 +313,29 @@ class _Cut:
             if own.name in self.kept:
                 tensor = self.kept[own.name]
                 found[tensor.name] = rename(value, own.labels, tensor.labels)
+            if own.name in self.places:
+                tensor = self.places[own.name]
+                found[tensor.name] = rename(argmax_of(value), own.labels, tensor.labels)
             is_read = own.name in cut
             values[own.name] = read(cut[own.name].name, map(at, own.labels)) if is_read else value
         return found, values
 
     def replaced(self, node: Node, values: Mapping[str, Node]) -> Node:
-        """Return an expression with what stands for the statistics in it."""
+        """Return an expression with what stands for the statistics in it, at their indices there.
+
+        In a sum over rows, as of a mean loss, these are not those of the statistic.
+        """
+        ranges = Ranges(self.whole.ranges)
 
         def known(part: Node) -> Node | None:
-            return values.get(part.name) if part.op == READ else None
+            if part.op != READ or part.name not in values:
+                return None
+            own = self.by_name[part.name]
+            others = zip(own.labels, part.places, strict=True)
+            at_places = {label: place for label, place in others if place != at(label)}
+            return substitute(values[part.name], at_places, ranges)
 
-        return rewrite_nodes([node], lambda part: part, Ranges(self.whole.ranges), known)[0]
+        return rewrite_nodes([node], lambda part: part, ranges, known)[0]
 
 
 def rename(node: Node, labels: Sequence[str], names: Sequence[str]) -> Node:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.define.math import build
@@ -228,6 +228,12 @@ def add_parts(parts: Iterable[tuple[int, Node]]) -> Node:
             total = build.apply("add" if sign > 0 else "sub", total, node)
     assert total is not None
     return total
+
+
+def multiply_parts(parts: Sequence[tuple[int, Node]]) -> Node:
+    """Return the product of factors, where those with -1 are divisors."""
+    over = tuple(factor for sign, factor in parts if sign > 0)
+    return Term(over=over, under=tuple(factor for sign, factor in parts if sign < 0)).node
 
 
 class Combination:

@@ -7,10 +7,11 @@ reductions is one node, and an output's own indices are those that reductions ov
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pullback.define.math.index import BATCH, Affine, is_size
+from pullback.define.math.index import BATCH, Affine
 from pullback.define.math.index import size as size_of
 from pullback.define.math.node import (
     EQUAL,
@@ -41,11 +42,12 @@ class Indices:
     def of(self, extent: Affine, taken: Iterable[str]) -> str:
         """Return the index of a range, other than those taken."""
         used = set(taken)
-        known = [name for name, own in self.ranges.items() if own == extent]
-        free = next((name for name in known if name not in used), None)
-        if free is None:
-            free = f"{_stem(extent)}__{len(self.ranges)}"
-            self.ranges[free] = extent
+        stem = _stem(extent)
+        while any(own != extent for name, own in self.ranges.items() if _stem_of(name) == stem):
+            stem += "_"
+        # Numbered by range: in whatever order they are asked for, ranges have the same indices.
+        free = next(name for k in itertools.count() if (name := f"{stem}__{k}") not in used)
+        self.ranges[free] = extent
         return free
 
     def opened(self, reduction: Node) -> tuple[str, Node]:
@@ -55,8 +57,13 @@ class Indices:
 
 
 def _stem(extent: Affine) -> str:
-    name = extent.terms[0][0] if len(extent.terms) == 1 else ""
-    return name.strip("|") if isinstance(name, str) and is_size(name) else ""
+    """Return a range in letters, digits and underscores: most often the name of a dimension."""
+    text = str(extent).replace("|", "").replace("+", "plus").replace("-", "minus")
+    return re.sub(r"\W|^(?=\d)", "_", text.replace(" ", ""))
+
+
+def _stem_of(name: str) -> str:
+    return name.rpartition("__")[0]
 
 
 def open_outputs(
@@ -131,7 +138,7 @@ def open_placed(node: Node, indices: Indices) -> Placed | None:
     """Return a sum whose values go where several of its indices say; None if it is another one."""
     if node.op != SUM or node.type != "real":
         return None
-    bound, term = _open_chain(node)
+    bound, term = open_chain(node)
     places, rest = _decide_places(term.conditions, frozenset(bound))
     term = replace(term, conditions=rest)
     if not places or term.free & places.keys():
@@ -158,7 +165,7 @@ def open_placed(node: Node, indices: Indices) -> Placed | None:
     )
 
 
-def _open_chain(node: Node) -> tuple[dict[str, Affine], Term]:
+def open_chain(node: Node) -> tuple[dict[str, Affine], Term]:
     """Return the indices of sums around a product, and that: as `lower.product_of`, not grouped."""
     bound: dict[str, Affine] = {}
     conditions: tuple[Node, ...] = ()
@@ -209,6 +216,11 @@ def computed_parts(body: Node, inside: dict[str, Affine] | None = None) -> Itera
         if inside is not None and node.op in REDUCTIONS:
             inside[node.bound] = node.size
             yield from computed_parts(node.args[0], inside)
+
+
+def products_in(body: Node, pair: Pair) -> Iterator[Node]:
+    """Yield the reductions in a body whose values are of rows and columns."""
+    return (node for node in in_order([body]) if node.op in REDUCTIONS and pair <= node.free)
 
 
 def _within(node: Node) -> tuple[Node, ...]:

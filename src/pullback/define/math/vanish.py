@@ -21,9 +21,9 @@ from pullback.define.math.ranges import Ranges
 from pullback.define.math.term import split_sum, term_of
 
 # The most products, and the most indices that each is summed over: beyond, nothing is known. All
-# orders of the indices are tried.
+# orders of those that have the same size are tried.
 MOST_PRODUCTS = 32
-MOST_BOUND = 4
+MOST_BOUND = 6
 
 
 class _TooMany(Exception):  # noqa: N818  (it is caught here)
@@ -141,22 +141,31 @@ def _invert(product: Monomial) -> Monomial:
 
 def _same(x: Monomial, y: Monomial) -> bool:
     """Return whether two products differ only in their number and the names of their indices."""
-    if len(x.bound) != len(y.bound):
+    mine, others = (_by_size(product.bound) for product in (x, y))
+    if Counter(size for _, size in x.bound) != Counter(size for _, size in y.bound):
         return False
-    factors = _rename_bound(x.over, x.bound)
+    factors = _rename_bound(x.over, itertools.chain(*mine.values()))
+    orders = (itertools.permutations(others[size]) for size in mine)
     return any(
-        all(own == other for (_, own), (_, other) in zip(x.bound, order, strict=True))
-        and _rename_bound(y.over, order) == factors
-        for order in itertools.permutations(y.bound)
+        _rename_bound(y.over, itertools.chain(*order)) == factors
+        for order in itertools.product(*orders)
     )
 
 
-def _rename_bound(nodes: Iterable[Node], bound: Sequence[tuple[str, Affine]]) -> Counter[Node]:
+def _by_size(bound: Iterable[tuple[str, Affine]]) -> dict[Affine, list[str]]:
+    found: dict[Affine, list[str]] = {}
+    for name, size in bound:
+        found.setdefault(size, []).append(name)
+    return found
+
+
+def _rename_bound(nodes: Iterable[Node], bound: Iterable[str]) -> Counter[Node]:
     """Return factors in which indices are named by their place; a condition counts once."""
     found: Counter[Node] = Counter()
+    places = list(enumerate(bound))
     for node in nodes:
         named = node
-        for place, (index, _) in enumerate(bound):
+        for place, index in places:
             if index in named.free:
                 named = rename_index(named, index, f"%{place}")
         found[named] = 1 if named.type == "bool" else found[named] + 1
