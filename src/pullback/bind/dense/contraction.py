@@ -34,7 +34,7 @@ def contract(dense: Dense, product: Product, env: Env) -> Value | None:
     factors = [dense.of(part, inner) for part in product.over]
     for part in product.under:
         factors = divide_factors(dense, factors, dense.of(part, inner), inner)
-    guards = [guard for guard in product.conditions if not is_kept(dense, product, guard, inner)]
+    guards = [guard for guard in product.conditions if not is_implied(dense, product, guard, inner)]
     conditions = [dense.of(guard, inner) for guard in guards]
     if any(condition.data is False for condition in conditions):
         return Value(torch.zeros([], dtype=dense.call.compute, device=dense.call.device), ())
@@ -51,7 +51,7 @@ def contract(dense: Dense, product: Product, env: Env) -> Value | None:
     return value
 
 
-def is_kept(dense: Dense, product: Product, guard: Node, env: Env) -> bool:
+def is_implied(dense: Dense, product: Product, guard: Node, env: Env) -> bool:
     """Return whether a product is 0 anyway where a condition does not hold."""
     padded = [part for part in product.over if reading.is_padded(dense, part, guard, env)]
     if not padded or product.under:
