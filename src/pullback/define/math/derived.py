@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -27,6 +28,8 @@ UNWRITTEN = "..."
 MOST_TRIED = 4
 # What saving a tensor counts that lacks a dimension of the space, beside 1 for one with all.
 SMALL = 0.01
+# Formulas whose gradients are remembered.
+MOST_KNOWN = 64
 # Multiplications that one tensor less to save is worth. A function such as exp costs more.
 KEPT = 8
 
@@ -34,6 +37,8 @@ KEPT = 8
 Drafted = Callable[[Mapping[Node, Node]], Draft]
 
 
+# The gradients of a definition are compared, and then registered, or cut for what is kept.
+@functools.lru_cache(maxsize=MOST_KNOWN)
 def backward(formula: Formula) -> Derived | None:
     """Return the operator of the gradients; None if every gradient is zero."""
     if formula.groups:
