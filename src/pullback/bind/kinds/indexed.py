@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 
 from pullback.bind.kinds.notation import IndexNotation
@@ -11,9 +10,7 @@ from pullback.bind.math.execute import Executor
 from pullback.bind.math.kept import KeptKinds, LazyKeeping
 from pullback.bind.math.lazy import Lazy
 from pullback.bind.operator import Operator
-from pullback.bind.registry import operators
 from pullback.define.math.formula import Formula
-from pullback.define.operator import Definition
 
 
 class Indexed(IndexNotation):
@@ -37,17 +34,6 @@ class Indexed(IndexNotation):
     def supplied(self) -> Lazy:
         """What the runtime asks for: whether statistics are kept, too."""
         return LazyKeeping(self, self.keeps, KeptKinds(of_products=KeptByBlocks, of_rows=Kept))
-
-    def keeping(self, given: Iterable[object]) -> tuple[Definition, Definition] | None:
-        """Return the operators by which a call keeps statistics of rows, and reads them."""
-        own = self.supplied
-        if not isinstance(own, LazyKeeping) or self.runtime is None:
-            return None
-        found = own.keeping_of(tuple(given))
-        if found is None:
-            return None
-        forward, [backward] = found.forward, found.backward.calls
-        return operators[forward].definition, operators[backward.operator].definition
 
     def keeps(self, *given: object) -> bool:
         """Return whether a call that is recorded keeps statistics of rows."""

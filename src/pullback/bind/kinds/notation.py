@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -12,11 +12,14 @@ from pullback.bind.kinds.formula import Mathematics
 from pullback.bind.math import flops
 from pullback.bind.math import plan as plans
 from pullback.bind.math.flops import Cost
+from pullback.bind.math.kept import LazyKeeping
 from pullback.bind.math.plan import Plan
 from pullback.bind.math.shortcuts import Shortcuts
 from pullback.bind.operator import Operator, require_call
+from pullback.bind.registry import operators
 from pullback.define.line import Line
 from pullback.define.math import derived, sharding
+from pullback.define.operator import Definition
 from pullback.define.sharding import Placements
 
 
@@ -46,6 +49,17 @@ class IndexNotation(Mathematics):
     def executor(self) -> Executes:
         """Computes each call."""
         return self.make_executor()
+
+    def keeping(self, given: Iterable[object]) -> tuple[Definition, Definition] | None:
+        """Return the operators by which a call keeps statistics of rows, and reads them."""
+        own = self.supplied
+        if not isinstance(own, LazyKeeping) or self.runtime is None:
+            return None
+        found = own.keeping_of(tuple(given))
+        if found is None:
+            return None
+        forward, [backward] = found.forward, found.backward.calls
+        return operators[forward].definition, operators[backward.operator].definition
 
     def register_rules(
         self, library: torch.library.Library, overload: torch._ops.OpOverload

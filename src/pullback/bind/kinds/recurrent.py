@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from pullback.bind.kinds.notation import IndexNotation
+from pullback.bind.math.kept import KeptKinds, LazyKeeping
+from pullback.bind.math.lazy import Lazy
 from pullback.bind.math.recur import RecurrentExecutor
 
 
@@ -12,3 +16,17 @@ class Recurrent(IndexNotation):
     def make_executor(self) -> RecurrentExecutor:
         """Return what computes states, and then the outputs."""
         return RecurrentExecutor(self.definition)
+
+    @cached_property
+    def supplied(self) -> Lazy:
+        """What the runtime asks for: whether sums over states are kept, too."""
+        return LazyKeeping(self, lambda *_: False, KeptKinds(of_products=Kept, of_rows=Kept))
+
+
+class Kept(Recurrent):
+    """One recurrence that returns sums over its states too."""
+
+    @cached_property
+    def supplied(self) -> Lazy:
+        """What the runtime asks for."""
+        return Lazy(self)

@@ -13,12 +13,15 @@ from pullback.bind.kinds.kind import Kind
 from pullback.bind.math import derive
 from pullback.bind.math.lazy import Lazy
 from pullback.bind.native import NativeKeeping, NativeRows
-from pullback.define.math import statistics
+from pullback.define.math import state_sums, statistics
 from pullback.define.math.formula import Formula
 from pullback.kernels import toolchain
 
 # Of shorter rows, of fewer and of smaller tensors two outputs more make a call 3 % slower.
 LEAST_LENGTH, LEAST_ROWS, LEAST_ELEMENTS = 32, 17, 2**16
+# The same of a matrix that each step multiplies states by: to sum up again then takes longer than
+# to keep the sums.
+LEAST_SUM, LEAST_MATRIX = 32, 2**10
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -97,7 +100,8 @@ class LazyKeeping(Lazy):
         name = "keeping_of_half" if dtype in HALF else "keeping"
         with derive.lock:
             if getattr(self, name) is None:
-                found = statistics.keep_rows(self.formula, in_single=dtype in HALF)
+                keep = state_sums.keep_sums if self.formula.groups else statistics.keep_rows
+                found = keep(self.formula, in_single=dtype in HALF)
                 kept = derive.register_statistics(self.kind, found, self.kinds.of_rows)
                 setattr(self, name, kept)
                 if kept is None:
@@ -107,18 +111,20 @@ class LazyKeeping(Lazy):
         return getattr(self, name)
 
     def find_rows(self) -> NativeRows | None:
-        """Return which calls keep statistics of rows; None if there are none.
+        """Return which calls keep statistics of rows, or sums over states; None if there are none.
 
         A package brings the loops of an operator and its gradients alone.
         """
-        found = statistics.find_rows(self.formula) if toolchain.has("c++") else None
+        has_states = bool(self.formula.groups)
+        find = state_sums.find_factor if has_states else statistics.find_rows
+        found = find(self.formula) if toolchain.has("c++") else None
         names = [parameter.name for parameter in self.kind.definition.line.parameters]
         return found and NativeRows(
             argument=names.index(found.tensor),
             reduced=found.reduced,
-            least_length=LEAST_LENGTH,
+            least_length=LEAST_SUM if has_states else LEAST_LENGTH,
             least_rows=LEAST_ROWS,
-            least_elements=LEAST_ELEMENTS,
+            least_elements=LEAST_MATRIX if has_states else LEAST_ELEMENTS,
         )
 
     def ask_no_more(self) -> None:

@@ -95,10 +95,10 @@ def keep_rows(formula: Formula, *, in_single: bool = False) -> Keeping | None:
             kept.append((node, replace(tensor, name=names.fresh(tensor.name), dtype=dtype)))
     if not kept or plain is None:
         return None
-    made = derived.backward_recalling(_returning(formula, kept), plain.saved, dict(kept))
+    made = derived.backward_recalling(returning(formula, kept), plain.saved, dict(kept))
     read_by_it = {*made.saved} if made else set[str]()
     kept = [(node, tensor) for node, tensor in kept if tensor.name in read_by_it]
-    return Keeping(forward=_returning(formula, kept), backward=made) if made and kept else None
+    return Keeping(forward=returning(formula, kept), backward=made) if made and kept else None
 
 
 def find_rows(formula: Formula) -> Rows | None:
@@ -183,7 +183,7 @@ def _rows_of(node: Node, line: Line) -> Rows | None:
     return None
 
 
-def _returning(formula: Formula, kept: Sequence[tuple[Node, Tensor]]) -> Formula:
+def returning(formula: Formula, kept: Sequence[tuple[Node, Tensor]]) -> Formula:
     """Return a formula that returns some values behind its outputs."""
     own = formula.line
     line = replace(
@@ -298,7 +298,7 @@ class _Cut:
         """Return the formula that returns some of what is kept behind its outputs."""
         tensors = [tensor for tensor in self.tensors if tensor.name in names]
         in_full, _ = self.write({})
-        return _returning(self.formula, [(in_full[tensor.name], tensor) for tensor in tensors])
+        return returning(self.formula, [(in_full[tensor.name], tensor) for tensor in tensors])
 
     def write(self, cut: Mapping[str, Tensor]) -> tuple[dict[str, Node], dict[str, Node]]:
         """Return the elements of what is kept, and what stands for each statistic.
