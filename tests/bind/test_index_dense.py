@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pullback.bind.dense import evaluate, slices
+from pullback.bind.dense import contraction, evaluate, slices
 from pullback.define import parse as lines
 from pullback.define import shape
 from pullback.define.line import Tensor as TensorSpec
@@ -680,3 +680,22 @@ def test_a_constant_place_that_is_outside_selects_nothing() -> None:
     whole = value_of(text, a=a, b=b, c=torch.zeros(5))
     assert torch.equal(whole, torch.stack([-a.new_ones(3), a - 1, *-a.new_ones(2, 3), b - 1]))
     assert torch.equal(value_of(text, a=a, b=b, c=torch.zeros(3)), whole[:3])
+
+
+@pytest.mark.parametrize(("many", "asked"), [(3, 0), (2, 1)])
+def test_whether_a_factor_is_finite_is_asked_only_where_something_is_outside(
+    many: int, asked: int, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """It takes a pass over the factor, and on a GPU an answer to wait for."""
+    own = formula(
+        "held(x[b, t, d], w[b, s, e], u[k]) -> y[d, e] = "
+        "sum[b, s](w[b, s, e]*pad(x[b, s + size(k) - 3, d])) + 0*sum[k](u[k])"
+    )
+    x, w, u = torch.randn(4, 30, 20), torch.randn(4, 28, 24), torch.randn(many)
+    calls: list[object] = []
+    is_finite = contraction.is_finite
+    monkeypatch.setattr(contraction, "is_finite", lambda t: (calls.append(t), is_finite(t))[1])
+    [y] = evaluated(own, {"x": x, "w": w, "u": u})
+    assert len(calls) == asked
+    moved = torch.cat([torch.zeros(4, 3 - many, 20), x], 1)[:, :28]
+    torch.testing.assert_close(y, torch.einsum("bsd,bse->de", moved, w))

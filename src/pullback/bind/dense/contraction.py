@@ -34,11 +34,15 @@ def contract(dense: Dense, product: Product, env: Env) -> Value | None:
     factors = [dense.of(part, inner) for part in product.over]
     for part in product.under:
         factors = divide_factors(dense, factors, dense.of(part, inner), inner)
-    guards = [guard for guard in product.conditions if not is_implied(dense, product, guard, inner)]
-    conditions = [dense.of(guard, inner) for guard in guards]
-    if any(condition.data is False for condition in conditions):
+    guards = [(guard, dense.of(guard, inner)) for guard in product.conditions]
+    if any(condition.data is False for _, condition in guards):
         return Value(torch.zeros([], dtype=dense.call.compute, device=dense.call.device), ())
-    conditions = [condition for condition in conditions if condition.data is not True]
+    # Whether a factor is finite is asked only where something is outside.
+    conditions = [
+        condition
+        for guard, condition in guards
+        if condition.data is not True and not is_implied(dense, product, guard, inner)
+    ]
     if conditions:
         masked = select_factors(dense, factors, conditions, inner)
         if masked is None:
