@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,13 +16,14 @@ from pullback.bind.math.lazy import Lazy
 from pullback.bind.native import NativeKeeping, NativeRows
 from pullback.define.math import state_sums, statistics
 from pullback.define.math.formula import Formula
+from pullback.define.math.statistics import Keeping, Rows
 from pullback.kernels import toolchain
 
 # Of shorter rows, of fewer and of smaller tensors two outputs more make a call 3 % slower.
 LEAST_LENGTH, LEAST_ROWS, LEAST_ELEMENTS = 32, 17, 2**16
-# The same of a matrix that each step multiplies states by: to sum up again then takes longer than
-# to keep the sums.
-LEAST_SUM, LEAST_MATRIX = 32, 2**10
+# Elements of a matrix that each step multiplies states by: with rows as long, to sum up again takes
+# longer than to keep the sums.
+LEAST_MATRIX = 2**10
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -36,6 +38,20 @@ class KeptKinds:
 
     of_products: type[Kind]
     of_rows: type[Kind]
+
+
+class Ways(NamedTuple):
+    """How what is kept is found.
+
+    Attributes:
+        find: returns the tensor whose rows decide whether a call keeps anything.
+        keep: returns the formulas that keep it and read it.
+        least_elements: of that tensor.
+    """
+
+    find: Callable[[Formula], Rows | None]
+    keep: Callable[..., Keeping | None]
+    least_elements: int
 
 
 class LazyKeeping(Lazy):
@@ -100,8 +116,7 @@ class LazyKeeping(Lazy):
         name = "keeping_of_half" if dtype in HALF else "keeping"
         with derive.lock:
             if getattr(self, name) is None:
-                keep = state_sums.keep_sums if self.formula.groups else statistics.keep_rows
-                found = keep(self.formula, in_single=dtype in HALF)
+                found = self.ways.keep(self.formula, in_single=dtype in HALF)
                 kept = derive.register_statistics(self.kind, found, self.kinds.of_rows)
                 setattr(self, name, kept)
                 if kept is None:
@@ -115,17 +130,23 @@ class LazyKeeping(Lazy):
 
         A package brings the loops of an operator and its gradients alone.
         """
-        has_states = bool(self.formula.groups)
-        find = state_sums.find_factor if has_states else statistics.find_rows
-        found = find(self.formula) if toolchain.has("c++") else None
+        ways = self.ways
+        found = ways.find(self.formula) if toolchain.has("c++") else None
         names = [parameter.name for parameter in self.kind.definition.line.parameters]
         return found and NativeRows(
             argument=names.index(found.tensor),
             reduced=found.reduced,
-            least_length=LEAST_SUM if has_states else LEAST_LENGTH,
+            least_length=LEAST_LENGTH,
             least_rows=LEAST_ROWS,
-            least_elements=LEAST_MATRIX if has_states else LEAST_ELEMENTS,
+            least_elements=ways.least_elements,
         )
+
+    @property
+    def ways(self) -> Ways:
+        """How what it keeps is found: of a recurrence, sums over states."""
+        if self.formula.groups:
+            return Ways(state_sums.find_factor, state_sums.keep_sums, LEAST_MATRIX)
+        return Ways(statistics.find_rows, statistics.keep_rows, LEAST_ELEMENTS)
 
     def ask_no_more(self) -> None:
         """Let the runtime call without a question: there are no statistics."""
