@@ -17,6 +17,15 @@ template <class Function>
   return each_lane(function, x);
 }
 
+/// A value where x has few turns, and what the C library's function gives where it has more.
+template <class Function>
+PULLBACK_INLINE Real unless_far(Real x, Real value, Function function) {
+  const Truth far = ge(abs(x), splat(turns_end));
+  if (!any(far)) [[likely]]
+    return value;
+  return where(far, of_many_turns(function, x), value);
+}
+
 /// x - n π for a whole n or half of an odd one, π in three parts: the first difference is exact. None
 /// of the parts is below 0, so that -0.0 keeps its sign.
 PULLBACK_INLINE Real less_turns(Real x, Real n) {
@@ -38,11 +47,7 @@ PULLBACK_INLINE Real sin(Real x) {
   // The lowest bit of a number plus this is that of the nearest integer.
   const Real shift = splat(0x1.8p23), sum = fma(x, splat(0.318309886183790672), shift);
   const Real value = sin_of_rest(less_turns(x, sum - shift), Truth(sum));
-  const Truth far = ge(abs(x), splat(turns_end));
-  if (!any(far)) [[likely]]
-    return value;
-  const Real exact = of_many_turns([](double lane) { return __builtin_sin(lane); }, x);
-  return where(far, exact, value);
+  return unless_far(x, value, [](double lane) { return __builtin_sin(lane); });
 }
 
 /// Minus the sine of what x is beyond the nearest odd multiple of π/2, turned as often.
@@ -50,11 +55,7 @@ PULLBACK_INLINE Real cos(Real x) {
   const Real shift = splat(0x1.8p23), half = splat(0.5);
   const Real sum = fma(x, splat(0.318309886183790672), -half) + shift;
   const Real value = sin_of_rest(less_turns(x, (sum - shift) + half), ~Truth(sum));
-  const Truth far = ge(abs(x), splat(turns_end));
-  if (!any(far)) [[likely]]
-    return value;
-  const Real exact = of_many_turns([](double lane) { return __builtin_cos(lane); }, x);
-  return where(far, exact, value);
+  return unless_far(x, value, [](double lane) { return __builtin_cos(lane); });
 }
 
 /// For |x| > 1 it is π/2 less the arctangent of 1/|x|.
