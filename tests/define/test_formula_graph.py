@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch.testing import assert_close
 
 from pullback.define import parse as lines
 from pullback.define.math import build, differentiate, node, notation, reduce, show, softmax
@@ -106,6 +107,32 @@ def test_gradient_of_the_gradients_is_that_of_autograd(
     dense = Dense(detached({**inputs, **leaves, **given}), SIZES, formula.ranges)
     for name, found, wanted in zip(leaves, second, expected, strict=True):
         assert_near(dense(found or number(0.0), dims[name]), wanted)
+
+
+@pytest.mark.parametrize(
+    "text", ["logaddexp(x, y)", "logaddexp2(x, y)", "sinc(x - y)", "(2 + x**2)**(x - y)"]
+)
+def test_second_derivatives_are_right_where_a_derivative_has_a_case_of_its_own(
+    text: str, seed: int
+) -> None:
+    """A case for one point is differentiated like any other: a 0 there says that the slope is 0."""
+    formula = parse(f"f(x[n], y[n]) -> z[n] = {text}")
+    first = derived(formula)["x"]
+    assert first
+    dims = {name: formula.dims[name] for name in ("x", "y")}
+    ones = formula.read("ones", formula.indices)
+    second = gradients([(formula.indices, first, ones)], dims, formula.ranges)
+    x = torch.randn(SIZES["n"], dtype=torch.float64)
+    one = torch.ones_like(x)
+
+    def evaluate(what: Node | None, x: Tensor, y: Tensor) -> Tensor:
+        given = {"x": x, "y": y, "grad": one, "ones": one}
+        return Dense(given, SIZES, formula.ranges)(what or number(0.0), formula.indices)
+
+    step = 1e-5
+    for found, dx, dy in zip(second, (step, 0.0), (0.0, step), strict=True):
+        change = evaluate(first, x + dx, x + dy) - evaluate(first, x - dx, x - dy)
+        assert_close(evaluate(found, x, x), change / (2 * step), rtol=1e-4, atol=1e-4)
 
 
 @each_formula

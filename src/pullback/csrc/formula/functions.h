@@ -199,7 +199,8 @@ PULLBACK_INLINE V gelu_slope(V x) {
 template <class V>
 PULLBACK_INLINE V logaddexp(V a, V b) {
   // Written as the derivative has it, which then shares the exponential.
-  const V distance = abs(where(eq(a, b), V{}, a - b));
+  const auto both_infinite = logical_and(eq(a, b), eq(abs(a), constant<V>(infinity)));
+  const V distance = abs(where(both_infinite, V{}, a - b));
   return maximum(a, b) + log1p_of_fraction(exp_of_minus(distance));
 }
 template <class V>

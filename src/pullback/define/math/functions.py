@@ -94,7 +94,7 @@ row("div(x, y)", "grad / y", "-grad * (result / y)", code="({x} / {y})", work=RO
 row("neg(x)", "-grad", kind="number", code="(-{x})", work=1)
 row(
     "pow(x, y)",
-    "where(y == 0, 0, grad * (y * x**(y - 1)))",
+    "where(x == 0 and y == 0, 0, grad * (y * x**(y - 1)))",
     "where((x == 0) and (y >= 0), 0, grad * (result * log(x)))",
     kind="number",
     work=20,
@@ -142,8 +142,8 @@ row("log2(x)", "grad / (x * 0.6931471805599453)")
 row("log10(x)", "grad / (x * 2.302585092994046)")
 row("log1p(x)", "grad / (x + 1)")
 # Of two equal infinities, as of two impossible paths, each has half of the gradient, and not NaN.
-# Both gradients, and the value, have the exponential of one distance.
-DISTANCE = "where(x == y, 0.0, x - y)"
+# Both gradients, and the value, have the exponential of one distance, which is differentiated too.
+DISTANCE = "where(x == y and abs(x) == inf, 0.0, x - y)"
 row(
     "logaddexp(x, y)",
     f"grad * sigmoid({DISTANCE})",
@@ -189,8 +189,9 @@ row("acosh(x)", "grad * rsqrt(x**2 - 1)")
 row("atanh(x)", "grad / (1 - x**2)")
 row(
     "sinc(x)",
-    # Not x == 0: the square is 0 before x is.
-    "where(pi * x * x == 0, 0, grad * ((pi * x * cos(pi * x) - sin(pi * x)) / (pi * x * x)))",
+    # Not x == 0: the square is 0 before x is. There it is -π²x/3, whose slope is not 0.
+    "where(pi * x * x == 0, grad * (x * -3.289868133696453),"
+    " grad * ((pi * x * cos(pi * x) - sin(pi * x)) / (pi * x * x)))",
 )
 row("deg2rad(x)", defined="x * (pi / 180)")
 row("rad2deg(x)", defined="x * (180 / pi)")
