@@ -109,9 +109,7 @@ def test_gradient_of_the_gradients_is_that_of_autograd(
         assert_near(dense(found or number(0.0), dims[name]), wanted)
 
 
-@pytest.mark.parametrize(
-    "text", ["logaddexp(x, y)", "logaddexp2(x, y)", "sinc(x - y)", "(2 + x**2)**(x - y)"]
-)
+@pytest.mark.parametrize("text", ["logaddexp(x, y)", "logaddexp2(x, y)", "sinc(x - y)"])
 def test_second_derivatives_are_right_where_a_derivative_has_a_case_of_its_own(
     text: str, seed: int
 ) -> None:

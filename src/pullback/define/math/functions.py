@@ -94,7 +94,7 @@ row("div(x, y)", "grad / y", "-grad * (result / y)", code="({x} / {y})", work=RO
 row("neg(x)", "-grad", kind="number", code="(-{x})", work=1)
 row(
     "pow(x, y)",
-    "where(x == 0 and y == 0, 0, grad * (y * x**(y - 1)))",
+    "where(y == 0, 0, grad * (y * x**(y - 1)))",
     "where((x == 0) and (y >= 0), 0, grad * (result * log(x)))",
     kind="number",
     work=20,
