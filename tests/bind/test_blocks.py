@@ -174,6 +174,8 @@ def test_gradients_from_statistics_of_ties_infinities_and_nan_agree(name: str) -
     for case in samples.draw_cases(indexed, torch.float64, {}, frozenset()):
         if 0 in case.sizes.values():
             continue  # such a call is not computed by blocks
+        if name == "greatest difference" and case.what.startswith("special"):
+            continue  # in a row that NaN is subtracted from, any place may be the greatest
         for got, want in gradients_both_ways(indexed, case.arguments, (4, 3)):
             close = torch.isclose(got, want, rtol=1e-8, atol=1e-8, equal_nan=True)
             assert bool(close.all()), case.what
