@@ -72,6 +72,23 @@ def test_what_has_scores_of_rows_and_of_columns_has_one_gradient_of_both() -> No
     assert shown.count("sum[m](") == shown.count("sum[n](") == 1
 
 
+def test_sums_of_tiles_that_multiply_the_same_matrix_are_one_product() -> None:
+    """Unless a user's number would have to go into them, as that of a row: it may be infinite."""
+
+    def matrices(line: str) -> list[tuple[str, ...]]:
+        kept = keep_statistics(formula(line))
+        assert kept
+        every = passes_of(kept.backward.formula).statistics
+        return [own.labels for own in every if "d__0" in own.labels]
+
+    assert matrices(LINES["mean of both ways"][0]) == [("n__0", "d__0"), ("n__1", "d__0")]
+    of_each_row = (
+        f"f(q[n, d], k[n, d]) -> l[n] = s[n, m] = {SCORES}; "
+        "l = log(sum[m](exp(s[n, m]))) + log(sum[m](exp(s[m, n])))"
+    )
+    assert len(matrices(of_each_row)) == 4
+
+
 def test_only_what_gradients_read_is_kept() -> None:
     kept = keep_statistics(formula(LINES["no maximum"][0]))
     assert kept

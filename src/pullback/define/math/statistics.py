@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pullback.define.line import Batch, Line, Name, Tensor
 from pullback.define.math import derived
 from pullback.define.math.draft import Derived, FreeNames, is_real
+from pullback.define.math.factor import factor_products
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, at
 from pullback.define.math.index import size as size_of
@@ -290,9 +291,10 @@ class _Cut:
         places = {node: name for name, node in self.definitions.items() if name not in names}
         by_name = {tensor.name: tensor for tensor in self.places.values()}
         every = self.forward({tensor.name for tensor in self.tensors})
-        return derived.backward_reading(
+        made = derived.backward_reading(
             every, self.elements, values, {node: by_name[name] for node, name in places.items()}
         )
+        return made and replace(made, formula=factor_products(made.formula, names))
 
     def forward(self, names: Set[str]) -> Formula:
         """Return the formula that returns some of what is kept behind its outputs."""
