@@ -23,7 +23,7 @@ class Indexed(IndexNotation):
 
     def make_executor(self) -> Executor:
         """Return what chooses how each call is computed."""
-        return Executor(self.definition)
+        return Executor(self.definition, choose.choose_executors)
 
     def operator_of(self, formula: Formula) -> Operator:
         """Return the operator of a formula that processes compute on the way."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from pullback.bind import autocast, kernel
 from pullback.bind.dense import arrange
 from pullback.bind.dense.elements import FormulaNotice
-from pullback.bind.math import choose, passing, ready
+from pullback.bind.math import passing, ready
 from pullback.bind.math.call import (
     Choice,
     IndexedCall,
@@ -52,9 +52,7 @@ Choose = Callable[[IndexedCall], list[Choice]]
 class Executor:
     """The kernel of one operator, on every device."""
 
-    def __init__(
-        self, definition: Definition, choose_executors: Choose = choose.choose_executors
-    ) -> None:
+    def __init__(self, definition: Definition, choose_executors: Choose) -> None:
         self.definition = definition
         self.choose_executors = choose_executors
         self.prepared: Memo[Key, PreparedCall] = Memo()

@@ -16,7 +16,7 @@ from pullback.bind.loops.chunks import Loops, find_chunks
 from pullback.bind.loops.nests import NoLoops
 from pullback.bind.loops.scans import Scan, ScanCall, find_scan
 from pullback.bind.loops.specialise import round_sizes, usual_sizes
-from pullback.bind.math import agree
+from pullback.bind.math import agree, choose
 from pullback.bind.math.call import IndexedCall, call_of, compute_by_pytorch
 from pullback.bind.math.execute import Executor
 from pullback.bind.memo import Memo
@@ -126,7 +126,8 @@ class RecurrentCall:
     def before(self) -> Executor | None:
         """Computes what comes before the steps."""
         formula = self.hoisted.before
-        return formula and Executor(Definition(line=formula.line, formula=formula))
+        definition = formula and Definition(line=formula.line, formula=formula)
+        return definition and Executor(definition, choose.choose_executors)
 
     def before_arguments(self, call: IndexedCall) -> tuple[object, ...]:
         """Return what is given to what computes before the steps."""
@@ -180,7 +181,8 @@ class RecurrentCall:
     def rest(self) -> Executor:
         """Computes the other outputs from the states."""
         formula = steps.rest_of(self.formula, self.names)
-        return Executor(Definition(line=formula.line, formula=formula))
+        definition = Definition(line=formula.line, formula=formula)
+        return Executor(definition, choose.choose_executors)
 
     def rest_arguments(self, call: IndexedCall, states: Mapping[str, Tensor]) -> list[object]:
         """Return the arguments from which the other outputs are computed.
