@@ -538,6 +538,38 @@ def test_a_recorded_maximum_keeps_its_places(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+@pytest.mark.parametrize("value", ["max[m](s[n, m])", "exp(max[m](s[n, m]))"])
+def test_a_place_that_is_returned_is_not_kept_again(value: str, seed: int) -> None:
+    """The gradients read the output, in reverse and in forward mode, and under `vmap`."""
+    line = "(q[n, d], k[m, d]) -> (a[n], i[n]: int64) = s[n, m] = sum[d](q[n, d]*k[m, d]); "
+    op = pb.operator(f"pbblocks::f{next(names)}{line}a = {value}; i = argmax[m](s[n, m])")
+    q, k, _ = inputs_of_attention()
+    kept: list[Tensor] = []
+    with saved_tensors_hooks(lambda t: (kept.append(t), t)[1], lambda t: t):
+        a, i = op(q, k)
+    assert [t.data_ptr() for t in kept if t.dtype == torch.int64] == [i.data_ptr()]
+
+    def wanted(q: Tensor, k: Tensor) -> Tensor:
+        greatest = (q @ k.T).amax(1)
+        return greatest.exp() if value.startswith("exp") else greatest
+
+    def found(q: Tensor, k: Tensor) -> Tensor:
+        return op(q, k)[0]
+
+    pairs = [torch.autograd.grad(y.sin().sum(), (q, k)) for y in (a, wanted(q, k))]
+    torch.testing.assert_close(*pairs)
+    q, k = q.detach(), k.detach()
+    many = torch.stack([q, q.flip(0)])
+    tangents = (torch.randn_like(q), torch.randn_like(k))
+    for way in (
+        lambda f: torch.func.jvp(f, (q, k), tangents),
+        lambda f: torch.vmap(torch.func.grad(lambda q: f(q, k).sin().sum()))(many),
+        lambda f: torch.func.hessian(lambda q: f(q, k).sin().sum())(q[:3]),
+    ):
+        torch.testing.assert_close(way(found), way(wanted))
+
+
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
 def test_whole_numbers_have_maxima_and_places(seed: int) -> None:
     line = "(x[n, d], y[m, d]) -> (a[n]: int64, i[n]: int64) = t[n, m] = "
     line += "int(sum[d](x[n, d]*y[m, d]) > 1); a = max[m](t[n, m]); i = argmax[m](t[n, m])"

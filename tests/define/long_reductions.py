@@ -159,7 +159,7 @@ LINES: Mapping[str, tuple[str, int, int]] = {
         "s[..., n, m] = sum[d](q[..., n, d]*k[..., m, d]); a = max[m](s[..., n, m]); "
         "i = argmax[m](s[..., n, m]); j = argmax[n](s[..., n, m])",
         1,
-        1,
+        0,
     ),
     "place after a sum": (
         "f(q[n, d], k[m, d]) -> i[n]: int64 = s[n, m] = sum[d](q[n, d]*k[m, d]); "
@@ -199,7 +199,7 @@ LINES: Mapping[str, tuple[str, int, int]] = {
 
 # The passes of gradients that read statistics, if they are not one less: None if there are none.
 READING = {
-    **dict.fromkeys(["sigmoid", "Gaussian", "nearest", "place after a sum"]),
+    **dict.fromkeys(["sigmoid", "Gaussian", "nearest", "places both ways", "place after a sum"]),
     # Each place is a pass of its own.
     "greatest difference": 1,
     # The sum of the rows' gradients is no statistic of the values.

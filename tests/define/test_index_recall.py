@@ -18,6 +18,7 @@ KEEPS = {
     # Reading y would not spare reading x, nor the sum.
     "f(x[n]) -> y[n] = x[n]/sqrt(sum[m](x[m]**2))": ["x"],
     "f(x[n], w[n]) -> y[] = sum[n](x[n]*w[n])": ["x", "w"],
+    "f(x[n, m]) -> (y[n], i[n]: int64) = (max[m](x[n, m]**2), argmax[m](x[n, m]**2))": ["x", "i"],
     # Where y is said to be of every m, an element of it is not an element of the quotient.
     "f(x[n], w[m]) -> y[n, m] = y[n, m] = exp(x[n])/(1 + exp(x[n]))": ["x"],
 }

@@ -14,7 +14,7 @@ from pullback.define.math.cost import cost
 from pullback.define.math.draft import is_real
 from pullback.define.math.formula import Formula, element
 from pullback.define.math.index import BATCH, Affine, at, never_negative
-from pullback.define.math.node import Node, remake
+from pullback.define.math.node import ARGMAX, Node, remake
 from pullback.define.math.program import FormulaFacts
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
@@ -34,7 +34,8 @@ def results_of(indexed: Formula) -> dict[Node, Node]:
     return {
         node: element(output, indexed.line.qualname)
         for node, output in pairs
-        if is_real(output) and node.args and node.free == frozenset(output.labels)
+        if ((is_real(output) and node.args) or node.op == ARGMAX)
+        and node.free == frozenset(output.labels)
     }
 
 

@@ -231,6 +231,7 @@ def _find_kept(
         for node, labels in outputs
         if node.op == READ and tuple(place.index for place in node.places) == labels
     }
+    placed = {own.greatest for own in whole.statistics if own.name in returned}
     free = FreeNames(formula.line)
     for own in whole.statistics:
         indices = [index for index in own.labels if index != BATCH]
@@ -244,7 +245,7 @@ def _find_kept(
         if own.name not in returned:
             name = free.fresh("_".join([own.op, *dims]))
             yield (own.name, own.op), Tensor(name=name, dims=dims_of, detached=True)
-        if own.op == MAX:
+        if own.op == MAX and own.name not in placed:
             name = free.fresh("_".join([ARGMAX, *dims]))
             place = Tensor(name=name, dims=dims_of, dtype="int64", detached=True)
             yield (own.name, ARGMAX), place
