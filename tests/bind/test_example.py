@@ -20,7 +20,7 @@ from torch import Tensor
 
 import pullback as pb
 from pullback.bind.example.line import Run, line_of, verify
-from pullback.define.line import Anything, Batch
+from pullback.define.dimension import Anything, Batch
 from pullback.define.parse import parse
 from pullback.define.shape import evaluate
 from tests.telling import examples

@@ -19,7 +19,8 @@ from pullback.bind import native, program, runtime
 from pullback.bind.native import Finish, NativeFormula
 from pullback.bind.operator import refine_error
 from pullback.bind.program import Program
-from pullback.define.line import Batch, Line, Name
+from pullback.define.dimension import Batch, Name
+from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 from pullback.define.parse import parse

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import pullback as pb
-from pullback.define.line import Expression
+from pullback.define.dimension import Expression
 from pullback.define.shape import evaluate
 from pullback.diagnostic import PullbackError
 from tests.define.strategies import expressions

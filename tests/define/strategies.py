@@ -8,22 +8,8 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from pullback.define.line import (
-    DTYPES,
-    RESERVED,
-    Arithmetic,
-    Batch,
-    Default,
-    Dim,
-    Expression,
-    Line,
-    Name,
-    Number,
-    Operation,
-    Scalar,
-    Tensor,
-    Type,
-)
+from pullback.define.dimension import Arithmetic, Batch, Dim, Expression, Name, Number, Operation
+from pullback.define.line import DTYPES, RESERVED, Default, Line, Scalar, Tensor, Type
 
 OPERATIONS: tuple[Operation, ...] = ("+", "-", "*", "//", "%", "min", "max")
 TYPES: tuple[Type, ...] = ("int", "float", "bool", "str")

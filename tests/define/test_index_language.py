@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from pullback import PullbackError
-from pullback.define.line import Number
+from pullback.define.dimension import Number
 from pullback.define.math import derived, infer, notation, show
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import lines
 
-from pullback.define.line import Arithmetic, Batch, Line, Name, Number, Scalar, Tensor
+from pullback.define.dimension import Arithmetic, Batch, Name, Number
+from pullback.define.line import Line, Scalar, Tensor
 from pullback.define.parse import parse
 from pullback.diagnostic import Finding, PullbackError
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from strategies import lines, shapes_for
 from torch import Tensor
 
-from pullback.define.line import Batch, Line
+from pullback.define.dimension import Batch
+from pullback.define.line import Line
 from pullback.define.parse import parse
 from pullback.define.shape import Sizes, output_shapes, solve
 from pullback.diagnostic import PullbackError

@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 
 from pullback.bind.program import Program
 from pullback.define import shape
-from pullback.define.line import Arithmetic, Expression, Line, Name, Number, Scalar, Tensor
+from pullback.define.dimension import Arithmetic, Expression, Name, Number
+from pullback.define.line import Line, Scalar, Tensor
 from pullback.define.operator import Definition
 from pullback.define.source import Source
 from pullback.kernels.glue import Device

@@ -12,7 +12,8 @@ from torch._library.custom_ops import OPDEFS
 from torch._library.simple_registry import singleton as registry
 
 from pullback.bind.program import find_schema
-from pullback.define.line import Anything, Line, Scalar
+from pullback.define.dimension import Anything
+from pullback.define.line import Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 from pullback.define.schema import type_of

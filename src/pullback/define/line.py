@@ -5,14 +5,26 @@ from __future__ import annotations
 import keyword
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from pullback.define.dimension import (
+    INT_LIMIT,
+    Anything,
+    Arithmetic,
+    Batch,
+    Dim,
+    Expression,
+    Name,
+    Number,
+    Syntax,
+    expressions,
+    names_in,
+)
 from pullback.diagnostic import PullbackError, Rule, an, did_you_mean
 
-Syntax = Rule("PB101", "syntax")
 DuplicateName = Rule("PB102", "duplicate-name")
 TwoMeanings = Rule("PB103", "two-meanings")
 ReservedName = Rule("PB104", "reserved-name")
@@ -28,93 +40,13 @@ DTYPES = (
 )
 # The words that a `call` expression and a derivative use themselves.
 RESERVED = frozenset({"batch", "stream", "T", "numel", "size", "stride", "output_mask"})
-# Sizes, int scalars and the numbers between them are int64 in every kernel.
-INT_LIMIT = 2**63
 
-Operation = Literal["+", "-", "*", "//", "%", "min", "max"]
 Type = Literal["int", "float", "bool", "str", "int[]", "float[]"]
 Default = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
-PRECEDENCE: dict[str, int] = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
 PYTHON_TYPES: dict[str, type] = {
     **{"int": int, "float": float, "bool": bool, "str": str},
     **{"int[]": tuple, "float[]": tuple},
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """`...`: any number of batch dimensions."""
-
-    def __str__(self) -> str:
-        return "..."
-
-
-@dataclass(frozen=True, kw_only=True)
-class Anything:
-    """`*`, alone: any dimensions at all."""
-
-    def __str__(self) -> str:
-        return "*"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Name:
-    """A named dimension; in an output also an int scalar."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True, kw_only=True)
-class Number:
-    """A fixed size; below zero only inside an output's arithmetic."""
-
-    value: int
-
-    def __post_init__(self) -> None:
-        if abs(self.value) >= INT_LIMIT:
-            raise Syntax.error("a number in a dimension does not fit in 64 bits")
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arithmetic:
-    """`left operator right` with Python's meaning: `//` and `%` round down; `min(left, right)`."""
-
-    operator: Operation
-    left: Expression
-    right: Expression
-
-    def __str__(self) -> str:
-        """Print with the fewest parentheses that keep the tree."""
-        if self.operator not in PRECEDENCE:
-            return f"{self.operator}({self.left}, {self.right})"
-        binding = PRECEDENCE[self.operator]
-        left = f"({self.left})" if precedence(self.left) < binding else str(self.left)
-        right = f"({self.right})" if precedence(self.right) <= binding else str(self.right)
-        return f"{left} {self.operator} {right}"
-
-
-Expression = Name | Number | Arithmetic
-Dim = Batch | Anything | Expression
-
-
-def precedence(dim: Expression) -> int:
-    """Return how tightly the outermost operation binds; 3 for a name, a number or a function."""
-    return PRECEDENCE.get(dim.operator, 3) if isinstance(dim, Arithmetic) else 3
-
-
-def names_in(dim: Dim) -> Iterator[str]:
-    """Yield the names in `dim` from left to right."""
-    if isinstance(dim, Name):
-        yield dim.name
-    elif isinstance(dim, Arithmetic):
-        yield from names_in(dim.left)
-        yield from names_in(dim.right)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,11 +111,6 @@ class Tensor:
     def after(self) -> tuple[Expression, ...]:
         """The dimensions after `...`; without `...` none."""
         return () if self.has_any_shape else expressions(self.dims[len(self.before) :])
-
-
-def expressions(dims: tuple[Dim, ...]) -> tuple[Expression, ...]:
-    """Return the dimensions that have a size of their own: not `...` and not `*`."""
-    return tuple(dim for dim in dims if not isinstance(dim, Batch | Anything))
 
 
 @dataclass(frozen=True, kw_only=True)

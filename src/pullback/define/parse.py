@@ -8,25 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar, cast
 
-from pullback.define.line import (
+from pullback.define.dimension import (
     INT_LIMIT,
     PRECEDENCE,
-    PYTHON_TYPES,
     Anything,
     Arithmetic,
     Batch,
-    Default,
     Dim,
     Expression,
-    Line,
     Name,
     Number,
     Operation,
-    Scalar,
     Syntax,
-    Tensor,
-    Type,
 )
+from pullback.define.line import PYTHON_TYPES, Default, Line, Scalar, Tensor, Type
 from pullback.diagnostic import PullbackError, did_you_mean
 
 Kind = Literal["name", "float", "int", "string", "sign", "other", "end"]

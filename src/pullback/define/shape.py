@@ -12,15 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from pullback.define.line import (
-    Expression,
-    Line,
-    Name,
-    Number,
-    Tensor,
-    UnknownDimension,
-    names_in,
-)
+from pullback.define.dimension import Expression, Name, Number, names_in
+from pullback.define.line import Line, Tensor, UnknownDimension
 from pullback.diagnostic import PullbackError, Rule
 
 RankMismatch = Rule("PB111", "rank-mismatch")

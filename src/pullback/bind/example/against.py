@@ -14,7 +14,8 @@ from pullback.bind.example.given import WrongArguments, require_arguments
 from pullback.bind.example.independence import Batches, BatchSplit
 from pullback.bind.example.trial import ExampleTrial, ForwardResult, Run, Shapes, agree, is_tensors
 from pullback.define import shape
-from pullback.define.line import PYTHON_TYPES, Line, Name, Scalar
+from pullback.define.dimension import Name
+from pullback.define.line import PYTHON_TYPES, Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.shape import format_shape, format_spec
 from pullback.diagnostic import PullbackError, Rule

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pullback.define.line import Arithmetic, Expression, Name, Number, Operation
+from pullback.define.dimension import Arithmetic, Expression, Name, Number, Operation
 from pullback.define.shape import evaluate
 
 Row = tuple[Mapping[str, int], int]

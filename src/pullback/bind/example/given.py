@@ -16,7 +16,8 @@ from torch import Tensor
 
 from pullback.bind.check import name_of
 from pullback.bind.example.trial import is_tensors
-from pullback.define.line import DTYPES, INT_LIMIT, RESERVED, Default, Type
+from pullback.define.dimension import INT_LIMIT
+from pullback.define.line import DTYPES, RESERVED, Default, Type
 from pullback.diagnostic import PullbackError, Rule, an
 
 WrongArguments = Rule("PB361", "example-arguments")

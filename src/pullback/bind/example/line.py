@@ -30,7 +30,8 @@ from pullback.bind.example.outputs import (
 )
 from pullback.bind.example.sizes import Move, find_moves, settle
 from pullback.bind.example.trial import ExampleTrial, ForwardResult, Run, agree
-from pullback.define.line import Anything, Batch, Default, Dim, Line, Scalar
+from pullback.define.dimension import Anything, Batch, Dim
+from pullback.define.line import Default, Line, Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.diagnostic import PullbackError
 

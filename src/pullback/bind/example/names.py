@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pullback.bind.example.independence import BatchSplit
 from pullback.bind.example.sizes import Axis, Move
 from pullback.bind.example.trial import Shapes
-from pullback.define.line import Expression, Name, Number
+from pullback.define.dimension import Expression, Name, Number
 
 # The usual names of a weight's dimensions, and of a batch of signals and of images.
 WEIGHT = "oiklr"

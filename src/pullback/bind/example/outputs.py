@@ -16,7 +16,7 @@ from pullback.bind.example.independence import BatchSplit
 from pullback.bind.example.names import Labels
 from pullback.bind.example.sizes import Axis, Move
 from pullback.bind.example.trial import ExampleTrial, ForwardResult, Shapes
-from pullback.define.line import Batch, Dim
+from pullback.define.dimension import Batch, Dim
 from pullback.define.shape import format_shape
 from pullback.diagnostic import PullbackError, Rule
 

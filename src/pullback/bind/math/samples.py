@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from pullback.define import shape
-from pullback.define.line import Number, Scalar
+from pullback.define.dimension import Number
+from pullback.define.line import Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math import extents, required
 from pullback.define.math.formula import SCALAR_TYPES, Formula

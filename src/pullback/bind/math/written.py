@@ -10,7 +10,8 @@ from pullback.bind.math import derive
 from pullback.bind.math.derive import KindOf
 from pullback.bind.program import Origin, Program, Reference
 from pullback.define import derivative
-from pullback.define.line import Dim, Line, Tensor
+from pullback.define.dimension import Dim
+from pullback.define.line import Line, Tensor
 from pullback.define.math import written
 from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pullback.define.line import Batch, Line, Name, Tensor
+from pullback.define.dimension import Batch, Name
+from pullback.define.line import Line, Tensor
 from pullback.define.math import build
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine, affine, at, is_size

@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
-from pullback.define.line import Line, Name, Tensor
+from pullback.define.dimension import Name
+from pullback.define.line import Line, Tensor
 from pullback.define.math import adjoint, build, differentiate, draft, recall, reverse
 from pullback.define.math.draft import (
     Derived,

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from pullback.define.line import DTYPES, Batch, Dim, Line, Name, Number, Scalar, Tensor
+from pullback.define.dimension import Batch, Dim, Name, Number
+from pullback.define.line import DTYPES, Line, Scalar, Tensor
 from pullback.define.math import build
 from pullback.define.math.index import Affine, at, size
 from pullback.define.math.language import FormulaOutputs

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pullback.define.line import Batch, Line, Name, Scalar, Tensor
+from pullback.define.dimension import Batch, Name
+from pullback.define.line import Line, Scalar, Tensor
 from pullback.define.math import build
 from pullback.define.math.absent import drop_absent
 from pullback.define.math.block import LARGEST, UNWRITTEN, regular

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pullback.define.line import Batch, Line, Name, Number
+from pullback.define.dimension import Batch, Name, Number
+from pullback.define.line import Line
 from pullback.define.math import infer, write
 from pullback.define.math.counts import declare_counts, limit_trees
 from pullback.define.math.formula import (

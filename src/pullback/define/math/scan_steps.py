@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pullback.define.line import Name, Tensor
+from pullback.define.dimension import Name
+from pullback.define.line import Tensor
 from pullback.define.math import reduce, steps
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula

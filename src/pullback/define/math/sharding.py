@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pullback.define.line import Arithmetic, Tensor, names_in
+from pullback.define.dimension import Arithmetic, names_in
+from pullback.define.line import Tensor
 from pullback.define.math import steps
 from pullback.define.math.formula import Formula
 from pullback.define.math.merging import merge

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pullback.define.line import (
-    Arithmetic,
-    Expression,
-    Line,
-    Name,
-    Number,
-    Tensor,
-    is_int_scalar,
-)
+from pullback.define.dimension import Arithmetic, Expression, Name, Number
+from pullback.define.line import Line, Tensor, is_int_scalar
 from pullback.define.math import build
 from pullback.define.math.index import Affine, is_size, size
 from pullback.define.math.node import (

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from pullback.define.line import Batch, Line, Name, Tensor
+from pullback.define.dimension import Batch, Name
+from pullback.define.line import Line, Tensor
 from pullback.define.math import derived
 from pullback.define.math.draft import Derived, FreeNames, is_real
 from pullback.define.math.factor import factor_products

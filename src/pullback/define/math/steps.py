@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pullback.define.line import Batch, Dim, Line, Name, Scalar, Tensor
+from pullback.define.dimension import Batch, Dim, Name
+from pullback.define.line import Line, Scalar, Tensor
 from pullback.define.math import absent, build, reduce
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula

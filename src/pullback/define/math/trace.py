@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pullback.define.line import Batch, Line, Scalar, Tensor
+from pullback.define.dimension import Batch
+from pullback.define.line import Line, Scalar, Tensor
 from pullback.define.math.functions import find_function
 from pullback.define.math.grammar import FormulaSyntax
 from pullback.define.math.language import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pullback.define.line import Arithmetic, Dim, Line, Name, Tensor
+from pullback.define.dimension import Arithmetic, Dim, Name
+from pullback.define.line import Line, Tensor
 from pullback.define.math import notation
 from pullback.define.math.derived import UNWRITTEN, make_operator
 from pullback.define.math.draft import SUFFIXES, Draft, FreeNames, strip_default

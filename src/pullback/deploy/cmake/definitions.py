@@ -11,7 +11,8 @@ from pullback.bind import native
 from pullback.bind.dense import arrange
 from pullback.bind.program import OperatorCall, Origin, Program, Reference
 from pullback.define import shape
-from pullback.define.line import Expression, Line, Tensor
+from pullback.define.dimension import Expression
+from pullback.define.line import Line, Tensor
 from pullback.define.math.formula import Formula
 from pullback.deploy.cmake.sources import BuiltLoop
 from pullback.deploy.shipped import Shipped, ShippedKernel

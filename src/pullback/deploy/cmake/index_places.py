@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pullback.bind.dense import evaluate
-from pullback.define.line import Batch, Name, Tensor
+from pullback.define.dimension import Batch, Name
+from pullback.define.line import Tensor
 from pullback.define.math import absent, bounds, build
 from pullback.define.math import node as graph
 from pullback.define.math.bounds import Gather

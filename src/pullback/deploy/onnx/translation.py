@@ -19,7 +19,8 @@ from torch import Tensor
 
 from pullback.bind.functions.adopted import parameters_of
 from pullback.bind.operator import Operator
-from pullback.define.line import Anything, Line, Scalar, Type
+from pullback.define.dimension import Anything
+from pullback.define.line import Line, Scalar, Type
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.operator import Definition
 from pullback.deploy.onnx import naming

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pullback.define.line import Batch, Line
+from pullback.define.dimension import Batch
+from pullback.define.line import Line
 from pullback.verify.call import Call, Run
 from pullback.verify.composition.composed import CallResult, describe_tensors
 from pullback.verify.probe import NotApplicable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from pullback.define.line import Anything, Batch, Dim, Name, Number
+from pullback.define.dimension import Anything, Batch, Dim, Name, Number
 
 Shape = tuple[int, ...]
 

@@ -13,7 +13,8 @@ from typing import Any, Literal, Union
 import torch
 from torch import Tensor
 
-from pullback.define.line import Dim, Scalar
+from pullback.define.dimension import Dim
+from pullback.define.line import Scalar
 from pullback.define.line import Tensor as TensorOfLine
 from pullback.verify.source import Text
 from pullback.verify.target import Target
