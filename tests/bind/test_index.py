@@ -321,6 +321,47 @@ def test_a_maximum_over_nothing_is_an_error() -> None:
     assert define(ROWMAX)(normal(0, 0)).shape == (0,)
 
 
+# Lines, and inputs of which the last is wrong in its values or its shape.
+WEIGHED = "(x[n, m], w[v], i[n]: int64) -> y[n, m] = exp(x[n, m])/sum[k](exp(x[n, k]))*w[i[n]]"
+DECAYED = "(x[t], w[v], i[t]: int64) -> y[t] = x[t] + w[i[t]]*pad(y[t - 1])"
+OUTSIDE = torch.full([64], 9)
+NAMED: dict[str, tuple[str, tuple[Tensor, ...]]] = {
+    "PB149": (WEIGHED, (torch.ones(64, 1024), torch.ones(5), OUTSIDE)),
+    "PB149 in a step": (DECAYED, (torch.ones(64), torch.ones(5), OUTSIDE)),
+    "PB148": ("(w[n], x[n, m]) -> y[n] = w[n]*max[m](x[n, m])", (torch.ones(4), torch.ones(4, 0))),
+    "PB112": ("(x[n], y[n]) -> z[n] = x*y", (torch.ones(4), torch.ones(3))),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_an_error_names_the_operator_that_was_called(name: str) -> None:
+    """And none that was made for it, as to keep sums for the gradient, or for `vmap`."""
+    rest, (first, *others) = NAMED[name]
+    operator = define(rest)
+    for call in (
+        lambda x: operator(x, *others),
+        lambda x: operator(x.requires_grad_(), *others),
+        lambda x: torch.vmap(operator)(*(torch.stack([t, t]) for t in (x, *others))),
+        lambda x: torch.func.jvp(lambda x: operator(x, *others), (x,), (x,)),
+    ):
+        with pytest.raises(PullbackError, match=rf"{name[:5]}\]: {operator.line.qualname}: "):
+            call(first.clone())
+
+
+def test_what_is_wrong_in_a_derivative_is_said_of_it_in_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    operator, some = define(PRODUCTS), (normal(3), normal(2))
+    value = operator(*some)
+    run = nests.Own.run
+    monkeypatch.setattr(nests.Own, "run", lambda *given: [value + 1 for value in run(*given)])
+    monkeypatch.setattr(verify, "_agreed", set())
+    monkeypatch.setattr(verified, "is_marked", lambda _: False)
+    of = f"PB147(.|\n)*: the gradient of {operator.line.qualname}: "
+    with pytest.warns(FormulaNotice, match=of):
+        torch.autograd.grad(value.sum(), some)
+
+
 def test_a_sum_over_nothing_is_zero() -> None:
     x, y, v = (t.detach().requires_grad_() for t in points(3, 0, 2))
     result = define(GAUSS)(x, y, v)

@@ -86,7 +86,7 @@ def require_optional(line: Line, spec: TensorSpec) -> None:
     """Stop at None for a tensor that is not optional."""
     if not spec.optional:
         raise MissingTensor.error(
-            f"{line.qualname}: '{spec.name}' is None, the line says {format_spec(spec)}",
+            f"{line.called}: '{spec.name}' is None, the line says {format_spec(spec)}",
             help=f"pass a tensor, or mark it optional in the line: {format_spec(spec)}?",
         )
 
@@ -95,7 +95,7 @@ def require_dense(line: Line, spec: TensorSpec, tensor: Tensor) -> None:
     """Stop at a sparse tensor."""
     if tensor.layout != torch.strided:
         raise NotDense.error(
-            f"{line.qualname}: '{spec.name}' is not a dense tensor",
+            f"{line.called}: '{spec.name}' is not a dense tensor",
             help=f"convert it: {spec.name}.to_dense()",
         )
 
@@ -106,7 +106,7 @@ def require_device(
     """Stop at a tensor on another device than the first."""
     if tensor.device != first[1].device:
         raise DeviceMismatch.error(
-            f"{line.qualname}: '{spec.name}' is on {tensor.device}, "
+            f"{line.called}: '{spec.name}' is on {tensor.device}, "
             f"but '{first[0].name}' is on {first[1].device}",
             help=f"move it: {spec.name}.to({first[0].name}.device)",
         )
@@ -117,7 +117,7 @@ def require_dtype(
 ) -> None:
     """Stop at a dtype that is not the line's, or not that of the other tensors."""
     found = name_of(tensor.dtype)
-    place = f"{line.qualname}: '{spec.name}' is {found}"
+    place = f"{line.called}: '{spec.name}' is {found}"
     if spec.dtype is not None:
         if found != spec.dtype:
             raise DtypeMismatch.error(

@@ -160,6 +160,7 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
     position = {parameter.name: index for index, parameter in enumerate(line.parameters)}
     return {
         "name": line.qualname,
+        "called": line.called,
         "inputs": tuple(tensor_fields(each, line, position[each.name]) for each in line.tensors),
         "outputs": tuple(tensor_fields(output, line, 0) for output in line.outputs),
         "scalars": tuple(

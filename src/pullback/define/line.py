@@ -6,7 +6,7 @@ import keyword
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -165,7 +165,11 @@ class Scalar:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Everything that one line says about an operator: `parse(str(line)) == line`."""
+    """Everything that one line says about an operator: `parse(str(line)) == line`.
+
+    `stands_for` says of a line that is made from another, as for its gradients, what errors call
+    it: nobody has heard of its name.
+    """
 
     namespace: str
     name: str
@@ -173,6 +177,7 @@ class Line:
     outputs: tuple[Tensor, ...]
     formula: str | None = None
     limits: tuple[tuple[str, str], ...] = ()  # of outputs' indices, as the formula would say them
+    stands_for: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_names(self)
@@ -192,6 +197,11 @@ class Line:
     def qualname(self) -> str:
         """The name in PyTorch's dispatcher: `demo::add2`."""
         return f"{self.namespace}::{self.name}"
+
+    @cached_property
+    def called(self) -> str:
+        """What errors of a call call it: the author's operator, or the gradient of that."""
+        return self.stands_for or self.qualname
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:

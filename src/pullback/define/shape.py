@@ -102,7 +102,7 @@ def present_tensors(
     for tensor in line.tensors:
         shape = shapes[tensor.name]
         if shape is None:
-            assert tensor.optional, f"{line.qualname}: '{tensor.name}' is None"
+            assert tensor.optional, f"{line.called}: '{tensor.name}' is None"
         elif tensor.many:
             for index, element in enumerate(cast("Sequence[Shape]", shape)):
                 yield replace(tensor, name=f"{tensor.name}[{index}]", many=False), element
@@ -138,7 +138,7 @@ def check_rank(line: Line, tensor: Tensor, shape: Shape) -> None:
     rank, least = len(shape), len(tensor.before) + len(tensor.after)
     if rank < least or (rank > least and not tensor.has_batch):
         raise RankMismatch.error(
-            f"{line.qualname}: '{tensor.name}' has {rank} dimension{'s' * (rank != 1)} "
+            f"{line.called}: '{tensor.name}' has {rank} dimension{'s' * (rank != 1)} "
             f"{format_shape(shape)}, the line says {format_spec(tensor)}"
         )
 
@@ -147,7 +147,7 @@ def check_number(line: Line, found: Owner, number: Number) -> None:
     """Stop at a size other than the one that the line fixes."""
     if not found.size == number.value:
         raise SizeMismatch.error(
-            f"{line.qualname}: dimension {found.index} of {found} is {found.size}, "
+            f"{line.called}: dimension {found.index} of {found} is {found.size}, "
             f"the line says {format_spec(found.tensor)}"
         )
 
@@ -156,7 +156,7 @@ def check_name(line: Line, name: Name, first: Owner, found: Owner) -> None:
     """Stop at a size that differs from the one where the name appears first."""
     if not found.size == first.size:
         raise SizeMismatch.error(
-            f"{line.qualname}: dimension '{name}' is {first.size} in {first} "
+            f"{line.called}: dimension '{name}' is {first.size} in {first} "
             f"but {found.size} in {found}"
         )
 
@@ -177,7 +177,7 @@ def broadcast(
             together.append(b)
         else:
             raise BatchMismatch.error(
-                f"{line.qualname}: the '...' of '{tensor.name}' {format_shape(own)} "
+                f"{line.called}: the '...' of '{tensor.name}' {format_shape(own)} "
                 f"does not broadcast with {format_shape(batch)}"
             )
     return (*leading, *together)
@@ -223,7 +223,7 @@ def output_size(
     # An input's size is never below zero, and an unbacked one could not be asked.
     if isinstance(dim, Name) and dim.name in line.dimensions:
         return values[dim.name]
-    place = f"{line.qualname}: dimension {index} of '{output.name}'"
+    place = f"{line.called}: dimension {index} of '{output.name}'"
     try:
         size = evaluate(dim, values)
     except ZeroDivisionError:
@@ -258,7 +258,7 @@ def evaluate(dim: Expression, values: Mapping[str, Size]) -> Size:
 
 def unknown_dimension(line: Line, output: Tensor, name: str) -> PullbackError:
     """Return the error for a dimension that no input of this call gives."""
-    place = f"{line.qualname}: dimension '{name}' of '{output.name}' is not known"
+    place = f"{line.called}: dimension '{name}' of '{output.name}' is not known"
     for tensor in line.tensors:
         if Name(name=name) in tensor.dims:
             return AbsentDimension.error(f"{place} when '{tensor.name}' is None")

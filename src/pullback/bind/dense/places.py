@@ -217,4 +217,4 @@ def describe_read(dense: Dense, gather: Gather, place: str = "") -> str:
     """Return what is read in words, up to its dimension."""
     name = gather.read.name
     label = dense.space.labels[name][gather.dimension]
-    return f"{dense.call.line.qualname}: '{name}' is read{place} of its dimension '{label}'"
+    return f"{dense.call.line.called}: '{name}' is read{place} of its dimension '{label}'"

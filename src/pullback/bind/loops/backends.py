@@ -227,7 +227,7 @@ class CudaBackend(Backend):
         """Return what CUDA said; CUDA on the CPU reports findings of its own."""
         if found := parse(str(said)):
             return PullbackError(found)
-        return KernelFailed.error(f"{own.indexed.line.qualname}: its kernel raised: {said}")
+        return KernelFailed.error(f"{own.indexed.line.called}: its kernel raised: {said}")
 
 
 class LibraryCudaBackend(CudaBackend):

@@ -43,7 +43,7 @@ def interpret_loop(loop: Loop, reason: PullbackError) -> tuple[object, Any]:
         reason: why it is not compiled.
     """
     line = loop.formula.line
-    text = f"a loop of {line.qualname} ({loop.dtype}) runs by PyTorch's operations\n{reason}"
+    text = f"a loop of {line.called} ({loop.dtype}) runs by PyTorch's operations\n{reason}"
     notice(text, FormulaNotice)
     function = SIGNATURE(functools.partial(run, loop))
     return function, function

@@ -200,7 +200,7 @@ def dtypes_of(indexed: Formula, shared: torch.dtype) -> list[torch.dtype]:
 def disagreement(indexed: Formula, case: Case, what: str) -> PullbackError:
     """Return the error for two executions that differ."""
     return ExecutionsDiffer.error(
-        f"{indexed.line.qualname}: its generated loop and PyTorch's operations differ: {what}",
+        f"{indexed.line.called}: its generated loop and PyTorch's operations differ: {what}",
         case=case.what,
         help="this is a fault of pullback's: please report the line",
     )

@@ -57,7 +57,8 @@ bool wanted(const Signature& signature, c10::ArrayRef<c10::IValue> arguments, si
 
 void fail(const char* rule, const Signature& signature, const std::string& message,
           const std::string& help) {
-  std::string text = std::string(rule) + ": " + signature.name + ": " + message;
+  const std::string& called = signature.called.empty() ? signature.name : signature.called;
+  std::string text = std::string(rule) + ": " + called + ": " + message;
   if (!help.empty()) text += "\n    help: " + help;
   raise(text);
 }

@@ -47,7 +47,8 @@ struct ScalarSpec {
 };
 
 struct Signature {
-  std::string name;  // namespace::name
+  std::string name;    // namespace::name
+  std::string called;  // in errors, if not by its name
   std::vector<TensorSpec> inputs, outputs;
   std::vector<ScalarSpec> scalars;
   std::vector<std::string> dimensions;

@@ -132,6 +132,6 @@ def empty(line: Line, maximum: Node) -> PullbackError:
     # Indices that are bound around it have lost their names: '#2'.
     shown = show.format_node(maximum).replace("#", "i")
     return EmptyMaximum.error(
-        f"{line.qualname}: {shown} is the maximum over an index that has no values",
+        f"{line.called}: {shown} is the maximum over an index that has no values",
         help="a maximum needs a dimension of size 1 or more",
     )

@@ -11,6 +11,7 @@ from pullback.define.dimension import Name
 from pullback.define.line import Line, Tensor
 from pullback.define.math import adjoint, build, differentiate, draft, recall, reverse
 from pullback.define.math.draft import (
+    WORDS,
     Derived,
     Draft,
     choose_operands,
@@ -139,6 +140,7 @@ def make_operator(drafted: Draft) -> Derived | None:
         parameters=choose_operands(drafted),
         outputs=drafted.outputs,
         formula=UNWRITTEN,
+        stands_for=f"the {WORDS[drafted.kind]} of {original.line.called}",
     )
     own = {name for tensor in (*made.tensors, *made.outputs) for name in tensor.labels}
     own |= {index for state in drafted.states for index in state.indices}
@@ -287,6 +289,7 @@ def _add_dimension_to_line(line: Line, batched: Set[str], dimension: str) -> Lin
         ),
         outputs=tuple(map(wider, line.outputs)),
         formula=UNWRITTEN,
+        stands_for=line.called,
     )
 
 

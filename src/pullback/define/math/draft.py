@@ -14,6 +14,7 @@ from pullback.define.math.recurrence import Group, State
 from pullback.define.math.sizes import dimensions_of, dimensions_used
 
 SUFFIXES = {"backward": "grad", "jvp": "tangent", "vmap": "vmap"}
+WORDS = {"backward": "gradient", "jvp": "tangent"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ def with_counts(indexed: Formula, sizes: Sizes, arguments: Mapping[str, object])
         # A symbolic one is asked for its sign by nobody: that would fix it, or could not be known.
         if type(value) is int and value < 0:
             raise NegativeLimit.error(
-                f"{indexed.line.qualname}: '{name}' is {value}, and an index runs up to it",
+                f"{indexed.line.called}: '{name}' is {value}, and an index runs up to it",
                 help="give 0, and the index has no values, or more",
             )
     return Sizes({**sizes.dims, **counts}, sizes.batch)
@@ -53,7 +53,7 @@ def sizes_of_call(indexed: Formula, sizes: Sizes) -> dict[str, Size]:
             continue
         if known.setdefault(index, value) != value:
             raise SizeMismatch.error(
-                f"{indexed.line.qualname}: dimension '{index}' is {known[index]}, "
+                f"{indexed.line.called}: dimension '{index}' is {known[index]}, "
                 f"and its formula needs {value}"
             )
     return known

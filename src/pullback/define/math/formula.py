@@ -209,12 +209,12 @@ def require_real(line: Line, dtype: str) -> None:
     """Stop at a dtype that no formula computes in; a line does not say what its shared one is."""
     if "complex" in dtype:
         raise FormulaDtype.error(
-            f"{line.qualname}: its tensors are {dtype}, and formulas are of real numbers",
+            f"{line.called}: its tensors are {dtype}, and formulas are of real numbers",
             help="view them as real numbers: torch.view_as_real",
         )
     if dtype not in DTYPES:
         raise FormulaDtype.error(
-            f"{line.qualname}: its tensors are {dtype}, which formulas do not compute in",
+            f"{line.called}: its tensors are {dtype}, which formulas do not compute in",
             help="convert them: .to(torch.float32)",
         )
 

@@ -389,6 +389,7 @@ class _Writer:
             ),
             outputs=tuple(output for output, _ in outputs),
             formula=UNWRITTEN,
+            stands_for=indexed.line.called,
         )
         return replace(indexed, line=line, elements=tuple(elements), full=frozenset())
 

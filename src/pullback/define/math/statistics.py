@@ -193,6 +193,7 @@ def returning(formula: Formula, kept: Sequence[tuple[Node, Tensor]]) -> Formula:
         name=f"_{own.name.removeprefix('_')}_forward",
         outputs=(*own.outputs, *(tensor for _, tensor in kept)),
         formula=derived.UNWRITTEN,
+        stands_for=own.called,
     )
     return replace(formula, line=line, elements=(*formula.elements, *(node for node, _ in kept)))
 

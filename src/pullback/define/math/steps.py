@@ -113,6 +113,7 @@ def rest_of(formula: Formula, names: Mapping[str, str]) -> Formula:
         name=f"_{formula.line.name.removeprefix('_')}_outputs",
         parameters=(*map(without_default, formula.line.parameters), *tensors),
         formula="...",
+        stands_for=formula.line.called,
     )
     nodes = [_renamed(node, names, formula) for node in formula.nodes]
     return replace(formula, line=line, elements=tuple(nodes), groups=())
@@ -306,6 +307,7 @@ def formula_of(  # noqa: PLR0913, PLR0917  (the parts of a step)
         parameters=tuple(found.values()),
         outputs=tuple(outputs),
         formula="...",
+        stands_for=formula.line.called,
     )
     pairs = (pair for s in group.states for pair in zip(s.indices, s.extents, strict=True))
     extents = {plain(i): extent for i, extent in pairs if i != BATCH and size(plain(i)) != extent}

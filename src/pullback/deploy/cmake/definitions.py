@@ -135,6 +135,7 @@ def write_signature(shipped: Shipped) -> dict[str, str]:
     masked = shipped.definition.masked
     return {
         "name": quote(line.qualname),
+        "called": quote(line.called),
         "inputs": enclose(inputs),
         "outputs": enclose(write_tensor(each, line, 0) for each in line.outputs),
         "scalars": enclose(scalars),

@@ -212,6 +212,7 @@ Definition read_definition(PyObject* dictionary) {
   Definition definition;
   Signature& signature = definition.signature;
   signature.name = f.text("name");
+  signature.called = f.text("called");
   signature.inputs = f.list("inputs", read_tensor);
   signature.outputs = f.list("outputs", read_tensor);
   signature.scalars = f.list("scalars", read_scalar);
