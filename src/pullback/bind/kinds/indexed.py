@@ -7,7 +7,7 @@ from functools import cached_property
 from pullback.bind.kinds.notation import IndexNotation
 from pullback.bind.math import choose, derive, verify
 from pullback.bind.math.execute import Executor
-from pullback.bind.math.kept import KeptKinds, LazyKeeping
+from pullback.bind.math.kept import ByBlocks, LazyKeeping
 from pullback.bind.math.lazy import Lazy
 from pullback.bind.operator import Operator
 from pullback.define.math.formula import Formula
@@ -33,7 +33,7 @@ class Indexed(IndexNotation):
     @cached_property
     def supplied(self) -> Lazy:
         """What the runtime asks for: whether statistics are kept, too."""
-        return LazyKeeping(self, self.keeps, KeptKinds(of_products=KeptByBlocks, of_rows=Kept))
+        return LazyKeeping(self, Kept, ByBlocks(self.keeps, KeptByBlocks))
 
     def keeps(self, *given: object) -> bool:
         """Return whether a call that is recorded keeps statistics of rows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from pullback.bind.kinds.notation import IndexNotation
-from pullback.bind.math.kept import KeptKinds, LazyKeeping
+from pullback.bind.math.kept import LazyKeeping
 from pullback.bind.math.lazy import Lazy
 from pullback.bind.math.recur import RecurrentExecutor
 
@@ -20,7 +20,7 @@ class Recurrent(IndexNotation):
     @cached_property
     def supplied(self) -> Lazy:
         """What the runtime asks for: whether sums over states are kept, too."""
-        return LazyKeeping(self, lambda *_: False, KeptKinds(of_products=Kept, of_rows=Kept))
+        return LazyKeeping(self, Kept)
 
 
 class Kept(Recurrent):

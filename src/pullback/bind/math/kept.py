@@ -28,16 +28,16 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
-class KeptKinds:
-    """The kinds of the operators that return statistics too.
+class ByBlocks:
+    """How calls by blocks keep statistics of products of matrices.
 
     Attributes:
-        of_products: of products of matrices.
-        of_rows: of rows of a tensor.
+        keeps: whether a call does, if there are any.
+        kind: of the operator that returns them too.
     """
 
-    of_products: type[Kind]
-    of_rows: type[Kind]
+    keeps: Callable[..., bool]
+    kind: type[Kind]
 
 
 class Ways(NamedTuple):
@@ -58,19 +58,21 @@ class LazyKeeping(Lazy):
     """One operator in index notation, whose recorded calls may keep statistics of rows.
 
     Attributes:
-        keeps: whether a call does that is computed by blocks, if there are statistics.
-        kinds: those of the operators that return them too.
+        kind_of_rows: of the operator that returns statistics of rows, or sums over states, too.
+        by_blocks: how it keeps others, unless it is a recurrence.
         is_new: whether no call has been recorded yet.
     """
 
     is_new = True
 
-    def __init__(self, kind: Kind, keeps: Callable[..., bool], kinds: KeptKinds) -> None:
+    def __init__(
+        self, kind: Kind, kind_of_rows: type[Kind], by_blocks: ByBlocks | None = None
+    ) -> None:
         super().__init__(kind)
         assert kind.definition.formula
         self.formula: Formula = kind.definition.formula
-        self.keeps = keeps
-        self.kinds = kinds
+        self.kind_of_rows = kind_of_rows
+        self.by_blocks = by_blocks
         if not kind.definition.masked:
             self.supply = replace(self.supply, keep=self.keep)
 
@@ -93,16 +95,18 @@ class LazyKeeping(Lazy):
                     self.install()
         if self.supply.keep is None:
             return None
-        return self.of_rows(self.rows, given) if self.rows else self.of_products(given)
+        if self.rows:
+            return self.of_rows(self.rows, given)
+        return self.of_products(self.by_blocks, given) if self.by_blocks else None
 
-    def of_products(self, given: tuple[object, ...]) -> NativeKeeping | None:
+    def of_products(self, by_blocks: ByBlocks, given: tuple[object, ...]) -> NativeKeeping | None:
         """Return how a call keeps statistics of products of matrices."""
-        if not self.keeps(*given):
+        if not by_blocks.keeps(*given):
             return None
         with derive.lock:
             if self.keeping is None:
                 found = statistics.keep_statistics(self.formula)
-                self.keeping = derive.register_statistics(self.kind, found, self.kinds.of_products)
+                self.keeping = derive.register_statistics(self.kind, found, by_blocks.kind)
                 if self.keeping is None:
                     self.ask_no_more()
                 self.install()
@@ -117,7 +121,7 @@ class LazyKeeping(Lazy):
         with derive.lock:
             if getattr(self, name) is None:
                 found = self.ways.keep(self.formula, in_single=dtype in HALF)
-                kept = derive.register_statistics(self.kind, found, self.kinds.of_rows)
+                kept = derive.register_statistics(self.kind, found, self.kind_of_rows)
                 setattr(self, name, kept)
                 if kept is None:
                     self.rows = None

@@ -28,46 +28,48 @@ def keep_sums(formula: Formula, *, in_single: bool = False) -> Keeping | None:
     plain = derived.backward(formula)
     if plain is None:
         return None
-    dtype = "float32" if in_single else None
-    again = plain.formula.states.keys()
+    kept = _name_sums(formula, plain.formula, "float32" if in_single else None)
+    reading = _recall(plain.formula, kept)
+    used = names_read([*reading.elements, *(s.node for s in reading.states.values())])
+    returned = {node: tensor for node, tensor in kept.items() if tensor.name in used}
+    if not returned:
+        return None
+    forward = returning(formula, [*returned.items()])
+    taken = (replace(tensor, detached=False) for tensor in returned.values())
+    name, parameters = f"{forward.line.name}_grad", (*reading.line.parameters, *taken)
+    line = replace(reading.line, name=name, parameters=parameters)
+    return Keeping(forward=forward, backward=replace(plain, formula=replace(reading, line=line)))
+
+
+def _name_sums(formula: Formula, gradients: Formula, dtype: str | None) -> dict[Node, Tensor]:
+    """Return the sums that may be kept, each with the output that it becomes."""
     names = FreeNames(formula.line)
-    names.taken.update(FreeNames(plain.formula.line).taken, formula.states, again)
+    names.taken.update(FreeNames(gradients.line).taken, formula.states, gradients.states)
     kept: dict[Node, Tensor] = {}
     for node, state in _find_sums(formula).items():
-        if any(True for _ in reads_of([node], again)):
+        if any(True for _ in reads_of([node], gradients.states)):
             continue  # of states that are no outputs: these are computed again
         dims = steps.dims_of(index for index in state.indices if index in node.free)
         kept[node] = Tensor(name=names.fresh("summed"), dims=dims, dtype=dtype, detached=True)
+    return kept
+
+
+def _recall(gradients: Formula, kept: Mapping[Node, Tensor]) -> Formula:
+    """Return the gradients with reads of what is kept, which their line does not take yet."""
     results: dict[Node, Node] = {}
     for node, own in kept.items():
         # What one branch reads is the same, wherever that is selected.
         for each in (node, *_branches_of(node)):
-            results.setdefault(each, element(own, formula.line.qualname))
-    states = [state.node for group in plain.formula.groups for state in group.states]
-    nodes = [*plain.formula.elements, *states]
-    found = iter(recall.recall_results(nodes, results, plain.formula.ranges))
-    elements = tuple(next(found) for _ in plain.formula.elements)
+            results.setdefault(each, element(own, gradients.line.qualname))
+
+    def recalled(*nodes: Node) -> tuple[Node, ...]:
+        return recall.recall_results(nodes, results, gradients.ranges)
+
     groups = tuple(
-        replace(group, states=tuple(replace(state, node=next(found)) for state in group.states))
-        for group in plain.formula.groups
+        replace(group, states=tuple(replace(s, node=recalled(s.node)[0]) for s in group.states))
+        for group in gradients.groups
     )
-    states = [state.node for group in groups for state in group.states]
-    used = names_read([*elements, *states])
-    returned = [(node, tensor) for node, tensor in kept.items() if tensor.name in used]
-    if not returned:
-        return None
-    forward = returning(formula, returned)
-    line = replace(
-        plain.formula.line,
-        name=f"{forward.line.name}_grad",
-        parameters=(
-            *plain.formula.line.parameters,
-            *(replace(tensor, detached=False) for _, tensor in returned),
-        ),
-        formula=derived.UNWRITTEN,
-    )
-    made = replace(plain.formula, line=line, elements=elements, groups=groups)
-    return Keeping(forward=forward, backward=replace(plain, formula=made))
+    return replace(gradients, elements=recalled(*gradients.elements), groups=groups)
 
 
 def find_factor(formula: Formula) -> Rows | None:
