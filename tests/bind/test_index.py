@@ -321,6 +321,23 @@ def test_a_maximum_over_nothing_is_an_error() -> None:
     assert define(ROWMAX)(normal(0, 0)).shape == (0,)
 
 
+@pytest.mark.parametrize(
+    ("place", "shift"), [("n + k", 0), ("n + k + 2", 2), ("n + k + size(n)", 4)]
+)
+def test_what_is_outside_is_no_part_of_a_sum(place: str, shift: int) -> None:
+    """Whatever it is multiplied by, and whether some of it is outside, or all by the line."""
+    operator = define(f"(x[n], w[k]) -> y[n] = sum[k](w[k]*pad(x[{place}]))")
+    x, w = normal(4).detach(), torch.tensor([1, torch.inf, torch.nan], dtype=torch.float64)
+    wanted = [
+        sum((w[k] * x[n + k + shift] for k in range(3) if n + k + shift < 4), torch.zeros(()))
+        for n in range(4)
+    ]
+    for run in (operator, operator.kind.references()["its formula in PyTorch"]):
+        torch.testing.assert_close(
+            run(x, w), torch.stack(wanted), check_dtype=False, equal_nan=True
+        )
+
+
 # Lines, and inputs of which the last is wrong in its values or its shape.
 WEIGHED = "(x[n, m], w[v], i[n]: int64) -> y[n, m] = exp(x[n, m])/sum[k](exp(x[n, k]))*w[i[n]]"
 DECAYED = "(x[t], w[v], i[t]: int64) -> y[t] = x[t] + w[i[t]]*pad(y[t - 1])"

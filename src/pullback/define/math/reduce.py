@@ -66,9 +66,10 @@ def sum_over(index: str, body: Node, ranges: Ranges) -> Node:
     """Return the sum of `body` over an index."""
     if body.type == "bool":
         body = build.to_whole(body)
-    if is_number(body, 0):
-        return body
     term = term_of(body)
+    if term.factor == 0:
+        # What nothing selects is no part of the sum: nor is a read that is always outside.
+        return select([node.number(False)], body)
     if index not in term.free:
         many = build.apply("mul", _count(ranges.size(index)), term.value)
         return select(term.conditions, many)
