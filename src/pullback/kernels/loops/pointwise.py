@@ -275,7 +275,7 @@ class _BodyWriter:
             case "mul", (factor, Node(op="div", args=(above, below))) if self.loop.is_gradient:
                 quotient = build.apply("div", factor, below)
                 if quotient in self.present:
-                    return (factor, above, quotient)
+                    return (factor, above, below, quotient)
             case _:
                 pass
         return node.args
