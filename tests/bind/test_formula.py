@@ -128,6 +128,16 @@ def test_gradients_in_which_functions_share_their_parts_are_pytorchs(
     assert_close(found, expected, rtol=allowed, atol=allowed, check_dtype=False)
 
 
+def test_the_gradient_of_a_divisor_is_right_where_that_of_what_it_divides_is_out_of_range() -> None:
+    """It is -(g/y)*(x/y), but not so computed where g/y is infinite, or rounded to 0."""
+    powers = torch.tensor([[0.0, -134.0, -130.0, 126.0], [-90.0, 126.0, 62.0, -88.0]])
+    g, x, y, expected = powers.repeat_interleave(9, 0).exp2().unbind(1)
+    leaves = x.requires_grad_(), y.requires_grad_()
+    divide = define("(x[...], y[...]) -> z[...] = x/y")
+    _, found = torch.autograd.grad(divide(*leaves), leaves, g)
+    assert (found == -expected).all()
+
+
 def test_a_formula_itself_is_computed_as_it_is_written() -> None:
     """Beside g/y, a gradient takes g*(x/y) from it; with g/y rounded to 0 that would be 0."""
     quotients = define("(g[...], x[...], y[...]) -> (a[...], b[...]) = a = g/y; b = g*(x/y)")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
+import mpmath
 import pytest
 import torch
 from torch import Tensor
@@ -131,6 +133,34 @@ def test_second_derivatives_are_right_where_a_derivative_has_a_case_of_its_own(
     for found, dx, dy in zip(second, (step, 0.0), (0.0, step), strict=True):
         change = evaluate(first, x + dx, x + dy) - evaluate(first, x - dx, x - dy)
         assert_close(evaluate(found, x, x), change / (2 * step), rtol=1e-4, atol=1e-4)
+
+
+SMOOTH: dict[str, Callable[[Any], Any]] = {
+    "sigmoid(x)": lambda x: 1 / (1 + mpmath.exp(-x)),
+    "softplus(-x)": lambda x: mpmath.log(1 + mpmath.exp(-x)),
+    "silu(x)": lambda x: x / (1 + mpmath.exp(-x)),
+    "logaddexp(x, -x)": lambda x: mpmath.log(mpmath.exp(x) + mpmath.exp(-x)),
+    "sinc(x)": mpmath.sincpi,
+}
+
+
+@pytest.mark.parametrize(("text", "reference"), SMOOTH.items(), ids=SMOOTH)
+def test_derivatives_of_every_order_are_right_at_zero_and_near_it(
+    text: str, reference: Callable[[Any], Any]
+) -> None:
+    """There a smooth function may be written in pieces, whose derivatives differ from its own."""
+    formula = parse(f"f(x[n]) -> y[n] = {text}")
+    x = torch.tensor([0.0, -0.0, 1e-9, -1e-4, 0.03, 0.3], dtype=torch.float64)
+    given, found = {"x": x, "ones": torch.ones_like(x)}, formula.node
+    for order in range(1, 6):
+        arriving = [(formula.indices, found, formula.read("ones", formula.indices))]
+        (gradient,) = gradients(arriving, formula.dims, formula.ranges)
+        assert gradient
+        found = gradient
+        with mpmath.workdps(40):
+            expected = [float(mpmath.diff(reference, value, order)) for value in x.tolist()]
+        values = Dense(given, {"n": len(x)}, formula.ranges)(found, formula.indices)
+        assert_close(values, torch.tensor(expected, dtype=x.dtype), rtol=1e-6, atol=1e-6)
 
 
 @each_formula

@@ -182,10 +182,14 @@ PULLBACK_INLINE V gelu(V x) {
   return constant<V>(0.5) * x * (tail - tail * change);
 }
 
-/// factor * (above / below), given factor / below, which may be infinite where `above` is 0.
+/// factor * (above / below), given factor / below, which says the same unless it is out of range.
 template <class V>
-PULLBACK_INLINE V times_quotient(V factor, V above, V quotient) {
-  return where(eq(above, V{}), factor, quotient) * above;
+PULLBACK_INLINE V times_quotient(V factor, V above, V below, V quotient) {
+  const V size = abs(quotient), product = quotient * above;
+  const auto usual = logical_and(gt(size, constant<V>(1e-37)), lt(size, constant<V>(1e38)));
+  if (!any(logical_not(usual))) [[likely]]
+    return product;
+  return where(usual, product, factor * (above / below));
 }
 
 /// Φ(x) + x Φ'(x): exponential.h has a faster one of floats.

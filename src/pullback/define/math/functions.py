@@ -187,10 +187,11 @@ row("tanh(x)", "grad * (1 - result**2)")
 row("asinh(x)", "grad * rsqrt(x**2 + 1)")
 row("acosh(x)", "grad * rsqrt(x**2 - 1)")
 row("atanh(x)", "grad / (1 - x**2)")
+# Near 0, where the difference below loses its digits, this is the series, to a double's last bit.
+SINC = "x * (pi**2 / -3 + x**2 * (pi**4 / 30 + x**2 * (pi**6 / -840 + x**2 * (pi**8 / 45360))))"
 row(
     "sinc(x)",
-    # Not x == 0: the square is 0 before x is. There it is -π²x/3, whose slope is not 0.
-    "where(pi * x * x == 0, grad * (x * -3.289868133696453),"
+    f"where(abs(x) < 0.03, grad * ({SINC}),"
     " grad * ((pi * x * cos(pi * x) - sin(pi * x)) / (pi * x * x)))",
 )
 row("deg2rad(x)", defined="x * (pi / 180)")
@@ -245,7 +246,8 @@ row(
 )
 
 # Activations.
-SLOPE = "exp(-abs(x)) / (1 + exp(-abs(x)))**2"
+# Not of exp(-abs(x)): a kink at 0 would make the third derivative 0 there.
+SLOPE = "sigmoid(x) * sigmoid(-x)"
 TWICE = (SLOPE, "(1 - result) * result")
 row("sigmoid(x)", f"grad * ({SLOPE})", told=TWICE, shown=TWICE)
 row("log_sigmoid(x)", "grad * sigmoid(-x)", torch="nn.functional.logsigmoid", work=20)

@@ -231,8 +231,8 @@ class _BodyWriter:
         self.names: dict[Node, str] = {}
         self.varying: set[Node] = set()
         self.present = set(in_order(loop.nodes))
+        self.exponentials = Counter(chain(*map(_exponentials_of, self.present)))
         ordered = list(in_order(loop.nodes, self.operands))
-        self.exponentials = Counter(chain(*map(_exponentials_of, ordered)))
         self.scalars = {s.name: place for place, s in enumerate(loop.formula.line.scalars)}
         for node in ordered:
             if node.op == READ or any(arg in self.varying for arg in self.operands(node)):
@@ -275,7 +275,10 @@ class _BodyWriter:
             case "mul", (factor, Node(op="div", args=(above, below))) if self.loop.is_gradient:
                 quotient = build.apply("div", factor, below)
                 if quotient in self.present:
-                    return (factor, above, quotient)
+                    return (factor, above, below, quotient)
+            case "sigmoid", (Node(op="neg", args=(x,)) as minus,):
+                if self.exponentials[x] > 1 >= self.exponentials[minus]:
+                    return (x,)
             case _:
                 pass
         return node.args
@@ -302,7 +305,7 @@ class _BodyWriter:
     def code(self, node: Node, operands: Sequence[str]) -> str:
         """Return a function's call."""
         if node.op == "sigmoid":
-            return self.sigmoid(node.args[0], operands[0])
+            return self.sigmoid(node, operands[0])
         if node.op == "expm1" and build.apply("exp", node.args[0]) in self.present:
             return f"expm1_beside_exp({operands[0]})"
         if self.operands(node) is not node.args:
@@ -310,13 +313,12 @@ class _BodyWriter:
         order = self.order(node.args[0]) if node.op == "polygamma" else ""
         return write_call(node, operands, order)
 
-    def sigmoid(self, x: Node, operand: str) -> str:
+    def sigmoid(self, node: Node, operand: str) -> str:
         """Return a sigmoid's call: there is a faster one where nothing shares its exponential."""
-        if self.exponentials[x] > 1:
-            return f"sigmoid({operand})"
-        if x.op == "neg" and self.exponentials[x.args[0]] > 1:
-            return f"sigmoid_of_minus({self.names[x.args[0]]})"
-        return f"sigmoid_alone({operand})"
+        if self.operands(node) is not node.args:
+            return f"sigmoid_of_minus({operand})"
+        alone = "" if self.exponentials[node.args[0]] > 1 else "_alone"
+        return f"sigmoid{alone}({operand})"
 
     def order(self, node: Node) -> str:
         """Return the order of a polygamma function as a plain number."""

@@ -220,8 +220,9 @@ PULLBACK_INLINE V gelu(V x) {
 }
 
 template <class V>
-PULLBACK_INLINE V times_quotient(V factor, V above, V quotient) {
-  return (above == V(0) ? factor : quotient) * above;
+PULLBACK_INLINE V times_quotient(V factor, V above, V below, V quotient) {
+  const V size = abs(quotient);
+  return size > V(1e-37) && size < V(1e38) ? quotient * above : factor * (above / below);
 }
 template <class V>
 PULLBACK_INLINE V gelu_slope(V x) {
