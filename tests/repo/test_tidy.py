@@ -71,6 +71,13 @@ def test_no_file_is_longer_than_a_reader_can_keep_in_mind() -> None:
     assert {path: length for path, length in lengths.items() if length > 400} == {}
 
 
+def test_every_mutant_can_be_planted() -> None:
+    """Whoever changes what a fault is planted in plants it anew."""
+    mutants = tomllib.loads((ROOT / "tests/mutants.toml").read_text())["mutant"]
+    found = {each["name"]: (ROOT / each["file"]).read_text().count(each["old"]) for each in mutants}
+    assert {name: count for name, count in found.items() if count != 1} == {}
+
+
 def test_hooks_format_with_the_versions_that_ci_has() -> None:
     hooks = (ROOT / ".pre-commit-config.yaml").read_text()
     pinned = set(re.findall(r"[\w-]+==[\d.]+", hooks))
