@@ -129,19 +129,10 @@ def general_schedules(
     # What a row may keep is decided for longer ones.
     typical = sizes if any(sizes[name] > usual[name] for name in sizes) else usual
     setting = make_setting(indexed, outputs, dtypes, target, typical, {})
-
-    def choose() -> tuple[Schedule, ...]:
-        try:
-            return schedules_of(outputs, setting, usual)
-        except RefusedLoops:
-            return ()
-
-    tables = (typical, setting.ranges, setting.dtypes, setting.dims, setting.scalars)
-    key = (*outputs, target, setting.picked, *(tuple(table.items()) for table in tables))
-    return _general.get_or_make(key, choose)
-
-
-_general: Memo[tuple[object, ...], tuple[Schedule, ...]] = Memo()
+    try:
+        return schedules_of(outputs, setting, usual)
+    except RefusedLoops:
+        return ()
 
 
 def schedules_of(
@@ -149,11 +140,41 @@ def schedules_of(
 ) -> tuple[Schedule, ...]:
     """Return one schedule for all outputs, or one for each where that is not possible."""
     try:
-        return (schedules.choose_schedule(outputs, setting, sizes),)
+        return (choose_once(outputs, setting, sizes),)
     except RefusedLoops:
         if len(outputs) == 1:
             raise
-        return tuple(schedules.choose_schedule([output], setting, sizes) for output in outputs)
+        return tuple(choose_once([output], setting, sizes) for output in outputs)
+
+
+def choose_once(
+    outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
+) -> Schedule:
+    """Return the cheapest schedule, or refuse; each is found once, whatever is computed beside it.
+
+    To write all candidates takes longer than a call.
+    """
+
+    def choose() -> Schedule | str:
+        try:
+            return schedules.choose_schedule(outputs, setting, sizes)
+        except RefusedLoops as refused:
+            return str(refused)
+
+    of_inputs = (
+        {name: value for name, value in table.items() if not name.startswith("~")}
+        for table in (setting.dtypes, setting.dims)
+    )
+    tables = (sizes, setting.known, setting.typical, setting.ranges, setting.scalars, *of_inputs)
+    key = (*outputs, setting.target, setting.picked, *(tuple(table.items()) for table in tables))
+    found = _chosen.get_or_make(key, choose)
+    if isinstance(found, str):
+        raise RefusedLoops(found)
+    return found
+
+
+# Schedules, and why there are none.
+_chosen: Memo[tuple[object, ...], Schedule | str] = Memo()
 
 
 def make_setting(  # noqa: PLR0913, PLR0917  (the parts of a setting)
