@@ -108,14 +108,15 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_setup() -> None:
     """Skip what would begin too late, and have PyTorch not measure what guards cost.
 
     It empties the caches for that, which takes 20 ms for each frame that is traced, and is for
     those who profile PyTorch.
     """
     if time.time() > float(os.environ.get("PULLBACK_TESTS_END", "inf")):
-        pytest.skip(f"not begun within {item.config.getoption('minutes'):g} minutes")
+        # A test that runs pytest has that end before it, too, and no `--minutes`.
+        pytest.skip("not begun in time")
     guards = sys.modules.get("torch._dynamo.guards")
     if guards:
         vars(guards)["profile_guard_manager"] = lambda *_: 0.0
