@@ -22,9 +22,9 @@ POSITIONS = (
     "o = sum[u, j](p[h, w, u, j]*v[u, j, e])/sum[u, j](p[h, w, u, j])"
 )
 
-# The line, the passes of its values, and those of its gradients; with the statistics of rows that
-# they read, one less but for READING.
-LINES: Mapping[str, tuple[str, int, int]] = {
+# The line, the passes of its values, and those of its gradients, None if it has none; with the
+# statistics of rows that they read, one less but for READING.
+LINES: Mapping[str, tuple[str, int, int | None]] = {
     "plain": (attention(SCORES), 1, 2),
     "causal": (attention(f"where(m <= n, {SCORES}, -inf)"), 1, 2),
     "window": (attention(f"where((m <= n) and (n - m < 3), {SCORES}, -inf)"), 1, 2),
@@ -147,7 +147,7 @@ LINES: Mapping[str, tuple[str, int, int]] = {
     "nearest": (
         "f(q[n, d], k[m, d]) -> i[n]: int64 = argmax[m](-sum[d]((q[n, d] - k[m, d])**2))",
         1,
-        0,
+        None,
     ),
     "row at a place": (
         f"f{QKV}) -> (o[n, e], a[n]) = o = v[argmax[m]({SCORES}), e]; a = max[m]({SCORES})",
@@ -165,7 +165,7 @@ LINES: Mapping[str, tuple[str, int, int]] = {
         "f(q[n, d], k[m, d]) -> i[n]: int64 = s[n, m] = sum[d](q[n, d]*k[m, d]); "
         "i = argmax[m](where(m <= n, tanh(s[n, m]) - sum[r](s[n, r]), -inf))",
         2,
-        0,
+        None,
     ),
     "distances of two sets": (
         "f(q[n, d], k[m, d]) -> l[] = s[n, m] = sum[d]((q[n, d] - k[m, d])**2); "
