@@ -150,10 +150,7 @@ def schedules_of(
 def choose_once(
     outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
 ) -> Schedule:
-    """Return the cheapest schedule, or refuse; each is found once, whatever is computed beside it.
-
-    To write all candidates takes longer than a call.
-    """
+    """Return the cheapest schedule, or refuse; each is found once, whatever is beside it."""
 
     def choose() -> Schedule | str:
         try:
