@@ -637,6 +637,9 @@ def test_softmax_of_what_is_not_finite_is_that_of_its_terms(bad: float) -> None:
     found = value_of(f"mean{text}", x=x, v=torch.ones(3))
     e = torch.exp(x - x.amax(1, keepdim=True))
     torch.testing.assert_close(found, e.sum(1) / e.sum(1), equal_nan=True)
+    text = f"(x[n, m]) -> y[n] = sum[m](where(x[n, m] > 9, {weights}, 0))/sum[m]({weights})"
+    found, selected = value_of(f"part{text}", x=x), torch.where(x > 9, e, 0)
+    torch.testing.assert_close(found, selected.sum(1) / e.sum(1), equal_nan=True)
 
 
 @pytest.mark.parametrize(

@@ -79,10 +79,14 @@ def _rewrite(node: Node, ranges: Ranges) -> Node:
 
 
 def divide(node: Node, total: Node, ranges: Ranges) -> Node | None:
-    """Return a product divided by a total of weights, one of which is a factor; None if none is."""
+    """Return a product divided by a total of weights, one of which is a factor; None if none is.
+
+    Nor is one that a condition selects: where it selects none of a row, 0 is divided by the total,
+    which may be NaN.
+    """
     term = term_of(node)
-    if total in term.under:
-        return None  # its weights are divided already
+    if total in term.under or term.conditions:
+        return None  # its weights are divided already, or a total of NaN would be left out
     for place, factor in enumerate(term.over):
         part = None
         if _index_of(factor, total) is not None:
