@@ -580,6 +580,17 @@ def test_scatters_are_recognised() -> None:
     assert "v" not in scatter.value.free
 
 
+def test_a_place_of_what_is_greatest_may_have_indices_of_sums_around(seed: int) -> None:
+    indexed = formula(
+        "greatest(w[n], x[n, m], v[m, o]) -> y[m]"
+        " = sum[n](w[n]*sum[o](where(m == argmax[j](x[n, j]*v[j, o]), exp(v[m, o]), 0)))"
+    )
+    inputs = inputs_of(indexed, seed)
+    w, x, v = inputs.values()
+    places = (x[:, :, None] * v).argmax(1, keepdim=True) == torch.arange(len(v))[:, None]
+    assert_near(evaluated(indexed, inputs)[0], w @ (places * v.exp()).sum(-1))
+
+
 LOWERED = {
     "linear": ({"mm"}, {"mm"}),
     "attention": ({"mm", "_softmax"}, {"mm", "_softmax"}),

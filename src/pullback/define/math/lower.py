@@ -22,6 +22,7 @@ from pullback.define.math.node import (
     READ,
     SUM,
     Node,
+    place_of,
 )
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.term import Term, select, term_of
@@ -149,7 +150,10 @@ def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
         kept.remove(condition)
         left = [reduce.substitute(c, others, ranges) for c in left if c is not condition]
         body = reduce.substitute(body, others, ranges)
-        places = {v: p.replaced({index: place}) for v, p in places.items()}
+        places = {
+            v: place_of(reduce.substitute(graph.index(p), others, ranges))
+            for v, p in places.items()
+        }
         places[index] = place
     if not places:
         return None
@@ -177,9 +181,12 @@ def _scatter_within(product: Product, sizes: Sizes, hidden: Sequence[str]) -> Sc
     ):
         return None  # a reduction in it would have the name of one that it is in
     old_of = {new: old for old, new in names.items()}
-    others: dict[str | Node, Affine] = {new: at(old) for new, old in old_of.items()}
     return Scatter(
-        places=tuple((old_of.get(v, v), place.replaced(others)) for v, place in found.places),
+        places=tuple(
+            # Where something is greatest may be a place, too: it has indices within it.
+            (old_of.get(v, v), place_of(_rename_all([graph.index(place)], old_of)[0]))
+            for v, place in found.places
+        ),
         bound=found.bound,
         value=_rename_all([found.value], old_of)[0],
         at_row=_rename_all([found.at_row], old_of)[0],
