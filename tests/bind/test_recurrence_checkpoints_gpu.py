@@ -15,6 +15,7 @@ from pullback import PullbackError
 from pullback.bind.loops import gpu
 from pullback.define.math import checkpoints
 from pullback.kernels.cuda_on_cpu.mode import Mode
+from pullback.kernels.loops import checkpoints as scan_kernels
 from pullback.kernels.loops.cuda import Cuda
 from tests.bind import test_recurrence_checkpoints as on_cpu
 from tests.bind.cuda_modes import alone, run_watched
@@ -283,6 +284,21 @@ def test_a_barrier_that_is_left_out_is_found(name: str, monkeypatch: pytest.Monk
         gradients(own, given)
 
 
+@pytest.mark.thorough
+@pytest.mark.usefixtures("large")
+def test_a_part_of_all_lanes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny sizes have lanes beyond one block, too."""
+    right = scan_kernels.CheckpointWriter.open_parts
+
+    def whole(writer: scan_kernels.CheckpointWriter) -> list[str]:
+        return [line.replace("= first, ", "= 0, ") for line in right(writer)]
+
+    monkeypatch.setattr(scan_kernels.CheckpointWriter, "open_parts", whole)
+    own, given = define(SCAN), draw(ALL["scan"], steps=40)
+    with pb.cuda.on_cpu(), pytest.raises(PullbackError, match="PB147"):
+        gradients(own, given)
+
+
 MEMORY = """
 import sys
 import torch
@@ -301,7 +317,7 @@ for name in sys.argv[1:]:
 TOO_FEW = """
 from pullback.bind.loops import checkpoints
 right = checkpoints.count_kept
-checkpoints.count_kept = lambda steps, reach: right(steps, reach) - reach.before
+checkpoints.count_kept = lambda steps, reach: max(1, right(steps, reach) - reach.before)
 """
 
 

@@ -82,6 +82,14 @@ class Scan:
         """Whether they can run here."""
         return self.own.is_available
 
+    @property
+    def crossing(self) -> dict[str, int]:
+        """Sizes with which there is more than a part of what is added up from them."""
+        nest = self.own.steps[0].kernel.nest
+        if not nest.checkpoints or not nest.checkpoints.parts:
+            return {}
+        return {str(nest.lane): nest.block + 1}
+
     def describe(self, sizes: Mapping[str, int]) -> str:
         """Return how it runs in a call, in words."""
         nest = self.own.steps[0].kernel.nest

@@ -48,7 +48,7 @@ def write_scan(nest: Nest, setting: KernelSetting) -> KernelText:
         *(_cut(o, parts[o.name], setting) if o.name in parts else o for o in others),
         *nest.outputs[last:],
     )
-    return _CheckpointWriter(replace(nest, outputs=outputs), setting, {}).kernel()
+    return CheckpointWriter(replace(nest, outputs=outputs), setting, {}).kernel()
 
 
 def keep(state: Output, name: str, time: str) -> Output:
@@ -73,7 +73,7 @@ def _cut(total: Output, missing: tuple[str, ...], setting: KernelSetting) -> Out
     return replace(total, indices=(PART, *outer, *total.indices), node=node)
 
 
-class _CheckpointWriter(ScanWriter):
+class CheckpointWriter(ScanWriter):
     """Writes the kernel of both walks.
 
     Attributes:
