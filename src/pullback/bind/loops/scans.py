@@ -302,6 +302,8 @@ def _write_twice(
         RefusedLoops: there is none, or it would have few threads.
     """
     target = setting.target
+    if parts and nest.block < FEW_LANES:
+        raise RefusedLoops("there would be many parts of its sums")
     nest, setting = add_checkpoints(nest, setting, call, kept, parts)
     kernel = checkpoints.write_scan(nest, setting)
     tasks = count_tasks(kernel, call.sizes, target)
