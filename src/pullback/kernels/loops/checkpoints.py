@@ -1,8 +1,8 @@
 """Loops with checkpoints: a walk there that keeps a few states, and one back that needs them all.
 
 Before it is run back over, the states of a block of steps are computed again from those that were
-kept before it. These, and a few of the block after it, are in memory on a CPU; on a GPU each thread
-has its own in a scratch.
+kept before it. These, and a few of the block after it, are in memory; on a GPU, where a thread
+reads no others', it has its own in a scratch.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pullback.define.math.index import at
-from pullback.define.math.index import size as size_of
+from pullback.define.math.index import at, size
 from pullback.define.math.node import SUM, close, read
 from pullback.define.math.parts import open_sums
 from pullback.define.math.ranges import Ranges
@@ -127,7 +126,7 @@ class CheckpointWriter(ScanWriter):
         """Return the declarations of the steps of a block; in memory there are none."""
         emitter, found = self.emitter, self.nest.checkpoints
         assert found
-        mask = "0" if found.scratch else f"({self.extents.text(size_of(RING))} - 1)"
+        mask = "0" if found.scratch else f"({self.extents.text(size(RING))} - 1)"
         emitter.rings |= {name: (emitter.steps[name], mask) for name in found.kept}
         if not found.scratch:
             return []
@@ -191,7 +190,7 @@ class CheckpointWriter(ScanWriter):
         assert self.nest.checkpoints
         index, direction = self.nest.sequential
         before, steps = self.nest.checkpoints.before, self.size(index)
-        every = self.extents.text(size_of(STEPS))
+        every = self.extents.text(size(STEPS))
         time, kept = self.emitter.variables[index], self.emitter.variables[KEPT]
         place = "step" if direction < 0 else f"{steps} - 1 - step"
         at_step = f"[[maybe_unused]] const int64_t {time} = {place};"
