@@ -288,6 +288,23 @@ RECURRENCES = (
         shapes=scan_shapes(2, 1000, 256, 16),
         small=scan_shapes(2, 7, 9, 5),
     ),
+    # Of these few states are kept: few threads, and as many as wait for memory.
+    recurrence(
+        "scan 2x8000x256x16",
+        recurrence_lines.SCAN,
+        scan_loop,
+        most=0.05,
+        shapes=scan_shapes(2, 8000, 256, 16),
+        small=scan_shapes(2, 7, 9, 5),
+    ),
+    recurrence(
+        "scan 16x512x1024x16",
+        recurrence_lines.SCAN,
+        scan_loop,
+        most=0.05,
+        shapes=scan_shapes(16, 512, 1024, 16),
+        small=scan_shapes(2, 7, 9, 5),
+    ),
     recurrence(
         "soft-DTW 32x512x512",
         recurrence_lines.DTW,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +57,14 @@ class Place:
             return 2.0**30
         torch.cuda.empty_cache()
         return float(torch.cuda.mem_get_info()[0])
+
+    def watch(self) -> Callable[[], int]:
+        """Return what says how many bytes more than now there were at a time since then."""
+        if self.rehearsal:
+            return lambda: 0
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        return lambda: torch.cuda.max_memory_allocated() - before
 
 
 def bytes_of(tensors: tuple[Tensor, ...] | list[Tensor]) -> int:

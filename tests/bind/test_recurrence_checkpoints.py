@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -17,15 +16,13 @@ from torch import Tensor
 
 import pullback as pb
 from pullback import PullbackError
-from pullback.bind.loops import checkpoints, gpu
+from pullback.bind.loops import checkpoints, scans
 from pullback.bind.loops.last_steps import End
 from pullback.bind.math import recur
 from pullback.bind.operator import Operator
 from pullback.define.math.checkpoints import Reach
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import Group, State
-from pullback.kernels.cuda_on_cpu.mode import Mode
-from tests.bind.cuda_modes import alone, run_watched
 from tests.bind.recurrences import SCAN, draw_line, selective_scan
 
 Loop = Callable[..., Tensor]
@@ -35,10 +32,11 @@ numbers = itertools.count()
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take all states for large ones, and have loops compiled for the smallest calls."""
-    for least in ("LARGE", "LARGE_FOR_FEW", "LANES"):
+    for least in ("LARGE", "LANES"):
         monkeypatch.setattr(recur, least, 0)
     monkeypatch.setattr(recur, "MANY_STEPS", 0)
     monkeypatch.setattr(recur, "FEW", 0)
+    monkeypatch.setattr(scans, "LARGE_FOR_FEW", 0)
 
 
 def define(line: str) -> Operator:
@@ -305,103 +303,17 @@ def test_some_gradients_those_under_vmap_and_those_of_gradients_are_right() -> N
 
 
 @pytest.mark.thorough
-def test_the_plan_says_what_is_kept_and_one_task_alone_keeps_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(gpu, "count_registers", lambda *_: None)
+def test_the_plan_says_what_is_kept_and_one_task_alone_keeps_more() -> None:
     own = define(SCAN)
 
-    def plan(batch: int, device: Literal["cuda"] | None = None, steps: int = 250) -> str:
+    def plan(batch: int, steps: int = 250) -> str:
         shapes = ((steps, 128), (128, 32), (steps, 32), (steps, 32), (steps, 128))
         given = [torch.empty(s if s[0] == 128 else (batch, *s)) for s in shapes]
-        return str(own.plan(*given, device=device))
+        return str(own.plan(*given))
 
     assert "of 'h' every 32nd state, 0.229 MB instead of 8.19)" in plan(2)
     assert "instead of" not in plan(1)
     assert "instead of" not in plan(4, steps=125)
-    # Outputs sum over what is other threads' there.
-    assert "all steps are kept: threads of a GPU read each other's states" in plan(512, "cuda")
-
-
-# --- in CUDA, by CUDA on the CPU
-
-ON_GPU = ("cell", "ahead", "delayed", "coupled", "chained")
-
-
-@pytest.mark.thorough
-@pytest.mark.compiler
-@pytest.mark.usefixtures("large")
-@pytest.mark.parametrize("name", ON_GPU)
-def test_a_gpu_has_the_gradients_of_a_loop_and_of_all_states(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Lanes end within a warp; lengths around one block, two, and none."""
-    line, loop = CASES[name]
-    own = define(line)
-    with pb.cuda.on_cpu():
-        for length in (1, 31, 32, 33, 64, 100, 161):
-            given = draw(length, 37)
-            found = gradients(own, given)
-            for value, wanted in zip(found, gradients(loop, given), strict=True):
-                torch.testing.assert_close(value, wanted)
-        assert keeps_few(own, *draw(100, 37))
-        for dtype in (torch.float32, torch.bfloat16):
-            given = draw(100, 37, dtype)
-            all_kept = keeping_all(line, given, monkeypatch)
-            for value, wanted in zip(gradients(own, given), all_kept, strict=True):
-                assert torch.equal(value, wanted)
-
-
-@pytest.mark.thorough
-@pytest.mark.compiler
-@pytest.mark.usefixtures("large")
-@pytest.mark.parametrize("name", ["delayed", "chained"])
-def test_checkpoints_of_a_gpu_have_no_race(name: str) -> None:
-    own, given = define(CASES[name].line), draw(100, 37, torch.float32)
-    with alone(own, Mode(check="race", order="random:3")):
-        in_order = gradients(own, given)
-        assert keeps_few(own, *given)
-    with pb.cuda.on_cpu():
-        for value, wanted in zip(in_order, gradients(own, given), strict=True):
-            assert torch.equal(value, wanted)
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("large")
-def test_states_that_threads_exchange_are_all_kept_on_a_gpu() -> None:
-    own = define(CASES["stencil"].line)
-    with pb.cuda.on_cpu():
-        assert "all steps are kept: threads of a GPU read each other's" in str(own.plan(*draw(64)))
-
-
-MEMORY = """
-import sys
-import torch
-from pullback.bind.math import recur
-from tests.bind.test_recurrence_checkpoints import CASES, define, draw, gradients, keeps_few
-for least in ("LARGE", "LARGE_FOR_FEW", "LANES", "MANY_STEPS", "FEW"):
-    setattr(recur, least, 0)
-own, given = define(CASES["delayed"].line), draw(100, 37, torch.float32)
-gradients(own, given)
-assert keeps_few(own, *given)
-"""
-TOO_FEW = """
-from pullback.bind.loops import checkpoints, gpu
-from pullback.bind.loops.last_steps import End
-right = checkpoints.count_kept
-checkpoints.count_kept = lambda steps, reach: right(steps, reach) - reach.before
-"""
-
-
-@pytest.mark.thorough
-@pytest.mark.compiler
-def test_checkpoints_of_a_gpu_stay_in_their_tensors(tmp_path: Path) -> None:
-    done = run_watched(MEMORY, tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "no fault found" in done.stdout + done.stderr
-    done = run_watched(TOO_FEW + MEMORY, tmp_path)
-    assert done.returncode != 0
-    assert "PB223" in done.stdout + done.stderr
 
 
 @pytest.mark.thorough

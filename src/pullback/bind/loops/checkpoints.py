@@ -25,13 +25,15 @@ from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import Group, State, reads_of
 from pullback.kernels.loops import checkpoints
 from pullback.kernels.loops.extents import Extents
-from pullback.kernels.loops.nest import KEPT, RING, STEPS, Checkpoints, KernelSetting, Nest
+from pullback.kernels.loops.nest import KEPT, PART, RING, STEPS, Checkpoints, KernelSetting, Nest
 from pullback.kernels.loops.scope import RefusedLoops
 from pullback.kernels.loops.target import Target
 
-# Bytes of states from which on few are kept, although one task has all steps and no other thread
-# any: two loops, which keep all, may have more tasks.
-ALONE = 2**26
+# Bytes of states from which on few are kept, although few threads have all steps: two loops, which
+# keep all, may have more.
+LARGE_FOR_FEW = 2**26
+# With fewer threads than this a GPU waits for steps and not for memory, and half of them are added.
+FEW_THREADS = 2**14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,12 +124,9 @@ def find_kept(
         target: what runs the loops.
 
     Raises:
-        RefusedLoops: they are read too far from their steps, or afterwards; or by other threads of
-            a GPU, which would have to meet at every step of each walk.
+        RefusedLoops: they are read too far from their steps, or afterwards.
     """
     assert call.there
-    if target.keeps_states and not nest.carries:
-        raise RefusedLoops("threads of a GPU read each other's states")
     ends = frozenset(find_ends(call, left))
     names = {*names_of(call.there)} - ends
     if any(True for _ in reads_of([*left, *call.later], names)):
@@ -144,14 +143,26 @@ def find_kept(
         time=time,
         width=width,
         ends=ends,
-        is_own=target.keeps_states,
+        is_own=target.keeps_states and nest.carries,
     )
 
 
 def add_checkpoints(
-    plain: Nest, setting: KernelSetting, call: ScanCall, kept: Kept
+    plain: Nest,
+    setting: KernelSetting,
+    call: ScanCall,
+    kept: Kept,
+    parts: Mapping[str, tuple[str, ...]],
 ) -> tuple[Nest, KernelSetting]:
-    """Return the loops that also keep some states, and their setting."""
+    """Return the loops that also keep some states, and their setting.
+
+    Args:
+        plain: the loops.
+        setting: theirs.
+        call: that they are for.
+        kept: what they keep.
+        parts: the outputs of which each task has a part, as `Checkpoints` says.
+    """
     names = FreeNames(call.formula.line)
     names.taken.update(call.formula.states)
     first = plain.outputs[: len(kept.group.states)]
@@ -168,10 +179,13 @@ def add_checkpoints(
             kept=own,
             scratch=_ring(EVERY + kept.around) if kept.is_own else 0,
             ends=kept.ends,
+            parts=parts,
         ),
     )
     ranges = Ranges(setting.ranges)
     dims = {o.name: tuple(map(ranges.size, o.indices)) for o in more}
+    for name, (*outer, _) in parts.items():
+        dims[name] = (*map(ranges.size, (PART, *outer)), *setting.dims[name])
     wider = replace(
         setting,
         dims={**setting.dims, **dims},

@@ -11,6 +11,7 @@ from pullback.define.math import bounds
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import at
 from pullback.define.math.node import REDUCTIONS, Node, in_order, may_divide_by_zero
+from pullback.define.math.parts import open_sums
 from pullback.define.math.recurrence import Group, State, find_reads, reads_of
 from pullback.kernels.loops import scan
 from pullback.kernels.loops.extents import Extents
@@ -79,8 +80,18 @@ def why_none(call: ScanCall) -> str | None:
     return f"no own loops read or write {min(strange)}" if strange else None
 
 
-def find_summed(call: ScanCall, time: str) -> set[str]:
-    """Return the indices of states that outputs of the same step are summed over."""
+def is_part(base: Nest, labels: tuple[str, ...], node: Node, call: ScanCall) -> bool:
+    """Return whether an output is a sum over the lanes, of which each task computes a part."""
+    if base.lane is None or not base.block or base.lane in labels:
+        return False
+    missing = (*(i for i in base.outer if i not in labels), base.lane)
+    sizes = call.formula.ranges
+    element = open_sums(node, {index: sizes.size(index) for index in missing})
+    return element is not None and is_at_hand(base, (*labels, *missing), element, call)
+
+
+def find_sums(call: ScanCall, time: str) -> list[frozenset[str]]:
+    """Return which indices of states each output of the same step is summed over."""
     every = {index for state in call.states.values() for index in state.indices}
     lines, names = call.formula.line.outputs, call.states.keys()
     at_steps = (
@@ -88,7 +99,7 @@ def find_summed(call: ScanCall, time: str) -> set[str]:
         for k, node in call.outputs.items()
         if time in lines[k].labels and any(True for _ in reads_of([node], names))
     )
-    return {index for labels in at_steps for index in every - labels}
+    return [frozenset(every - labels) for labels in at_steps]
 
 
 def find_rings(

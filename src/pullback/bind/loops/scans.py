@@ -8,14 +8,22 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from pullback.bind.loops.checkpoints import ALONE, Kept, add_checkpoints, find_ends, find_kept
+from pullback.bind.loops.checkpoints import (
+    FEW_THREADS,
+    LARGE_FOR_FEW,
+    Kept,
+    add_checkpoints,
+    find_ends,
+    find_kept,
+)
 from pullback.bind.loops.last_steps import End, Last
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.scan_call import (
     ScanCall,
     find_rings,
-    find_summed,
+    find_sums,
     is_at_hand,
+    is_part,
     why_none,
 )
 from pullback.bind.loops.specialise import find_small, make_setting, round_size
@@ -32,7 +40,7 @@ from pullback.define.math.totals import Total, add_totals, find_total
 from pullback.kernels.loops import checkpoints, scan
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.lanes import choose_lane
-from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
+from pullback.kernels.loops.nest import PART, KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.schedule import Candidate, Schedule, ScheduleStep, count_tasks
 from pullback.kernels.loops.scope import RefusedLoops
 from pullback.kernels.loops.target import Target
@@ -74,6 +82,14 @@ class Scan:
         """Whether they can run here."""
         return self.own.is_available
 
+    @property
+    def crossing(self) -> dict[str, int]:
+        """Sizes with which there is more than a part of what is added up from them."""
+        nest = self.own.steps[0].kernel.nest
+        if not nest.checkpoints or not nest.checkpoints.parts:
+            return {}
+        return {str(nest.lane): nest.block + 1}
+
     def describe(self, sizes: Mapping[str, int]) -> str:
         """Return how it runs in a call, in words."""
         nest = self.own.steps[0].kernel.nest
@@ -103,7 +119,10 @@ class Scan:
     def add_sizes(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
         """Return the sizes of a call, and how many fronts there are, or steps that are kept."""
         if self.twice:
-            return {**sizes, **self.twice.sizes(sizes)}
+            nest = self.own.steps[0].kernel.nest
+            size = Ranges(self.own.indexed.sizes).size(str(nest.lane))
+            blocks = -(-(Extents(sizes).number(size) or 0) // nest.block) if nest.block else 1
+            return {**sizes, **self.twice.sizes(sizes), PART: blocks}
         if self.fronts is None:
             return sizes
         return {**sizes, self.fronts.index: Extents(sizes).number(self.fronts.extent) or 0}
@@ -126,14 +145,19 @@ class Scan:
         self, arguments: Mapping[str, object], sizes: Mapping[str, int]
     ) -> dict[str, Tensor]:
         """Return all that the kernel computes, of some states the last steps alone."""
-        outputs = self.own.steps[0].kernel.nest.outputs
-        sizes = self.add_sizes(sizes)
+        nest = self.own.steps[0].kernel.nest
+        outputs, sizes = nest.outputs, self.add_sizes(sizes)
         needed = {p.name: arguments.get(p.name) for p in self.own.indexed.line.parameters}
         wanted = [getattr(torch, output.dtype) for output in outputs]
         values = self.own.run(needed, sizes, wanted)
         # What comes after these are the steps that were kept.
         found = zip(outputs, values, self.turned, strict=False)
-        return {output.name: value.permute(order) for output, value, order in found}
+        parts = nest.checkpoints.parts if nest.checkpoints else {}
+        added = {name: [*range(len(missing))] for name, missing in parts.items()}
+        return {
+            o.name: (value.sum(added[o.name]) if o.name in parts else value).permute(order)
+            for o, value, order in found
+        }
 
 
 def find_scan(call: ScanCall) -> Scan | NoLoops:
@@ -187,21 +211,23 @@ def _write(call: ScanCall, target: Target) -> Scan:
     setting, own = _setting(call, alone.formula, target, {})
     lines = call.formula.line.outputs
     lane = choose_lane(own, time, setting, {line.name for line in lines})
-    summed = find_summed(call, time)
-    base = scan.nest_of(own, sequential, lane, setting, skewed, summed)
-    if lane and (Extents(call.sizes).number(Ranges(setting.ranges).size(lane)) or 0) <= FEW_LANES:
-        # What sums over all of them is computed at once.
-        base = replace(base, block=0)
-    if (
-        call.there
-        and not target.keeps_states
-        and any(not is_at_hand(base, lines[k].labels, n, call) for k, n in call.outputs.items())
+    sums = find_sums(call, time)
+    summed = frozenset[str]().union(*sums)
+    base = _join_few(scan.nest_of(own, sequential, lane, setting, skewed, summed), setting)
+    if call.there and any(
+        not is_at_hand(base, lines[k].labels, n, call) for k, n in call.outputs.items()
     ):
-        base = scan.join_tasks(base, summed)
+        base = _join_few(scan.join_tasks(base, sums, setting), setting)
+        lane = base.lane
+    parts = {
+        lines[k].name: (*(i for i in base.outer if i not in lines[k].labels), str(lane))
+        for k, node in call.outputs.items()
+        if call.there and is_part(base, lines[k].labels, node, call)
+    }
     others = {
         lines[k].name: (lines[k].labels, node)
         for k, node in call.outputs.items()
-        if is_at_hand(base, lines[k].labels, node, call)
+        if lines[k].name in parts or is_at_hand(base, lines[k].labels, node, call)
     }
     totals = [] if skewed else [*_find_totals(base, call, others)]
     added = {total.output for total in totals}
@@ -222,12 +248,9 @@ def _write(call: ScanCall, target: Target) -> Scan:
     nest = replace(scan.nest_of(own, sequential, lane, setting, skewed, summed), rings=rings)
     twice = None
     if call.there:
+        nest = _with_blocks(nest, base) if target.keeps_states else nest
         twice = find_kept(call, nest, [node for _, node in others.values()], left, target)
-        nest, setting = add_checkpoints(nest, setting, call, twice)
-        kernel = checkpoints.write_scan(nest, setting)
-        is_alone = count_tasks(kernel, call.sizes, target) == 1
-        if is_alone and twice.whole(call.sizes) < ALONE:
-            raise RefusedLoops("all of its steps would be one thread's")
+        kernel, setting = _write_twice(call, nest, setting, twice, parts)
     else:
         kernel = scan.write_scan(nest, setting)
     returned = {
@@ -248,6 +271,46 @@ def _write(call: ScanCall, target: Target) -> Scan:
         twice=twice,
         ends=ended,
     )
+
+
+def _join_few(nest: Nest, setting: KernelSetting) -> Nest:
+    """Return the loops without blocks of few lanes, whose sums are then computed at once."""
+    is_few = nest.lane and setting.measure(nest.lane) <= FEW_LANES
+    return replace(nest, block=0) if is_few else nest
+
+
+def _with_blocks(nest: Nest, base: Nest) -> Nest:
+    """Return the loops of a GPU with the tasks of others, each of which has a part of sums."""
+    if not base.block:
+        return nest
+    inner = tuple(index for index in nest.inner if index not in base.outer)
+    return replace(
+        nest, outer=base.outer, inner=inner, block=base.block, meets=False, carries=not inner
+    )
+
+
+def _write_twice(
+    call: ScanCall,
+    nest: Nest,
+    setting: KernelSetting,
+    kept: Kept,
+    parts: Mapping[str, tuple[str, ...]],
+) -> tuple[KernelText, KernelSetting]:
+    """Return the kernel of both walks, and its setting.
+
+    Raises:
+        RefusedLoops: there is none, or it would have few threads.
+    """
+    target = setting.target
+    if parts and nest.block < FEW_LANES:
+        raise RefusedLoops("there would be many parts of its sums")
+    nest, setting = add_checkpoints(nest, setting, call, kept, parts)
+    kernel = checkpoints.write_scan(nest, setting)
+    tasks = count_tasks(kernel, call.sizes, target)
+    are_few = tasks * target.lanes < FEW_THREADS if target.keeps_states else tasks == 1
+    if are_few and kept.whole(call.sizes) < LARGE_FOR_FEW:
+        raise RefusedLoops("few threads would have all of its steps")
+    return kernel, setting
 
 
 def _loops_of(call: ScanCall, formula: Formula, kernel: KernelText, setting: KernelSetting) -> Own:
@@ -278,11 +341,12 @@ def _find_totals(base: Nest, call: ScanCall, others: Container[str]) -> Iterator
     """Yield the outputs that are added up over the steps, of what these have at hand."""
     names, lines = FreeNames(call.formula.line), call.formula.line.outputs
     names.taken.update(call.formula.states)
+    every = replace(call.group, states=(*call.states.values(),))
     for k, node in call.outputs.items():
         if lines[k].name in others:
             continue
         own = (lines[k].name, lines[k].labels)
-        total = find_total(own, node, call.group, names, call.formula.ranges)
+        total = find_total(own, node, every, names, call.formula.ranges)
         if total and is_at_hand(base, total.states[0].indices, total.element, call):
             yield total
 

@@ -65,7 +65,7 @@ def require_agreement(scan: Loops, formula: Formula, place: int, present: frozen
         *(place, sorted(present), own.specialised, str(own.dtype)),
         [text for each in scan.owns for text in verified.serialize_loops(each)],
     )
-    fixed = {**own.specialised, **(scan.crossing if isinstance(scan, ChunkedScan) else {})}
+    fixed = {**own.specialised, **scan.crossing}
     is_added_up = isinstance(scan, ChunkedScan) or bool(scan.totals)
     has_sums = is_added_up or any(n.op == SUM for n in in_order(own.indexed.nodes))
     ends = {} if isinstance(scan, ChunkedScan) else scan.ends

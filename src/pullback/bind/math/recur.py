@@ -38,9 +38,6 @@ LONG = 64
 # From so many bytes on, few steps are kept of states that a gradient computes again. In the caches
 # these are computed twice sooner than all are written and read: already from half of that on.
 LARGE = 2**22
-# The same on a GPU for fewer lanes than MANY: there a step takes as long for one as for all, and
-# half of the steps are added.
-LARGE_FOR_FEW = 2**26
 # With fewer steps than this, few would be hardly fewer: two blocks of them are in memory as well.
 MANY_STEPS = 4 * EVERY
 # From so many neighbours at each time on, a loop is faster than a cumulative function of PyTorch's.
@@ -317,7 +314,7 @@ def has_large_states(known: RecurrentCall, call: IndexedCall, *, on_gpu: bool) -
     if on_gpu and lanes < LANES:
         # What runs back may have chunks, which are all computed at once.
         return False
-    return sum(many) * width >= (LARGE_FOR_FEW if on_gpu and lanes < MANY else LARGE)
+    return sum(many) * width >= LARGE
 
 
 def is_for_gpu(device: torch.device) -> bool:

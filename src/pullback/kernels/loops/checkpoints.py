@@ -1,8 +1,8 @@
 """Loops with checkpoints: a walk there that keeps a few states, and one back that needs them all.
 
 Before it is run back over, the states of a block of steps are computed again from those that were
-kept before it. These, and a few of the block after it, are in memory on a CPU; on a GPU each thread
-has its own in a scratch.
+kept before it. These, and a few of the block after it, are in memory; on a GPU, where a thread
+reads no others', it has its own in a scratch.
 """
 
 from __future__ import annotations
@@ -11,9 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pullback.define.math.index import at, size
-from pullback.define.math.node import read
+from pullback.define.math.node import SUM, close, read
+from pullback.define.math.parts import open_sums
+from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import reads_of
-from pullback.kernels.loops.nest import KEPT, RING, STEPS, KernelSetting, KernelText, Nest, Output
+from pullback.kernels.loops.accumulate import BEGIN, END
+from pullback.kernels.loops.nest import (
+    KEPT,
+    PART,
+    RING,
+    STEPS,
+    KernelSetting,
+    KernelText,
+    Nest,
+    Output,
+)
 from pullback.kernels.loops.pointwise import VALUES
 from pullback.kernels.loops.scan import MOST_CARRIED, ScanWriter, order_addends
 
@@ -28,12 +40,14 @@ def write_scan(nest: Nest, setting: KernelSetting) -> KernelText:
     assert nest.checkpoints
     (time, direction), first = nest.sequential, nest.checkpoints.first
     last = len(nest.outputs) - len(nest.checkpoints.kept)
+    parts = nest.checkpoints.parts
+    others = order_addends(nest.outputs[first:last], (time, direction), setting)
     outputs = (
         *order_addends(nest.outputs[:first], (time, -direction), setting),
-        *order_addends(nest.outputs[first:last], (time, direction), setting),
+        *(_cut(o, parts[o.name], setting) if o.name in parts else o for o in others),
         *nest.outputs[last:],
     )
-    return _CheckpointWriter(replace(nest, outputs=outputs), setting, {}).kernel()
+    return CheckpointWriter(replace(nest, outputs=outputs), setting, {}).kernel()
 
 
 def keep(state: Output, name: str, time: str) -> Output:
@@ -43,7 +57,22 @@ def keep(state: Output, name: str, time: str) -> Output:
     return Output(name=name, indices=indices, node=node, dtype=state.dtype)
 
 
-class _CheckpointWriter(ScanWriter):
+def _cut(total: Output, missing: tuple[str, ...], setting: KernelSetting) -> Output:
+    """Return all parts of a sum; that over the lanes is now around all others.
+
+    Args:
+        total: the sum.
+        missing: which indices of tasks it is summed over; the last one is that of the lanes.
+        setting: of the kernel.
+    """
+    ranges, (*outer, lane) = Ranges(setting.ranges), missing
+    element = open_sums(total.node, {index: ranges.size(index) for index in missing})
+    assert element
+    node = close(SUM, lane, ranges.size(lane), element)
+    return replace(total, indices=(PART, *outer, *total.indices), node=node)
+
+
+class CheckpointWriter(ScanWriter):
     """Writes the kernel of both walks.
 
     Attributes:
@@ -64,6 +93,7 @@ class _CheckpointWriter(ScanWriter):
         kept = nest.outputs[last:]
         row.code += self.open_block(states)
         emitter.variables[KEPT] = emitter.name("i")
+        row.code += self.open_parts()
         # Where there are its own steps, a state is computed in its own direction.
         emitter.sequential = (index, -direction)
         row.code += self.carry(states)
@@ -77,6 +107,20 @@ class _CheckpointWriter(ScanWriter):
         back = [*self.write_step(around, others), *self.move_carried()]
         row.code += self.walks(there, keeping, [*restoring, *moving], moving, back)
         return self.function(top, row)
+
+    def open_parts(self) -> list[str]:
+        """Return the declarations of the block of lanes of whose sums this task has the parts."""
+        nest, emitter = self.nest, self.emitter
+        assert nest.checkpoints
+        cut = frozenset(o.node for o in nest.outputs if o.name in nest.checkpoints.parts)
+        if not cut:
+            return []
+        emitter.split = cut
+        emitter.variables[PART] = emitter.name("i")
+        return [
+            f"const int64_t {BEGIN} = first, {END} = last;",
+            f"const int64_t {emitter.variables[PART]} = first / {nest.block};",
+        ]
 
     def open_block(self, states: Sequence[Output]) -> list[str]:
         """Return the declarations of the steps of a block; in memory there are none."""

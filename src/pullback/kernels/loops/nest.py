@@ -44,6 +44,8 @@ class Checkpoints:
         scratch: how many steps of each of these a lane has for itself, a power of two; 0 if they
             are in memory.
         ends: of which of these the state at the last step is read afterwards.
+        parts: the outputs that are sums over the lanes' index, of which each task has a part: the
+            indices of tasks that they are summed over, and that of the lanes.
     """
 
     first: int
@@ -51,6 +53,7 @@ class Checkpoints:
     kept: Mapping[str, str]
     scratch: int = 0
     ends: frozenset[str] = frozenset()
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,3 +245,5 @@ CHUNKS = "~chunks"
 # The index of the steps that checkpoints keep; the sizes that say how many steps a block has, and
 # how many of the last ones are in memory, a power of two.
 KEPT, STEPS, RING = "~kept", "~steps", "~ring"
+# The index of the blocks that the lanes' index is cut into, where each has a part of a sum.
+PART = "~part"

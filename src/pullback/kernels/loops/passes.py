@@ -164,6 +164,9 @@ def write_lanes(emitter: Emitter, group: Sequence[Node]) -> None:
     index = lane_of(emitter, group)
     copies = sum(len(emitter.copies(node.free)) for node in group)
     vectors = max(1, min(4, emitter.target.chains // copies))
+    if emitter.sequential and group[0] in emitter.split:
+        # The part of a block of lanes has no more of them.
+        vectors = 1
     run = LanePass(emitter, index, vectors)
     # A pass that comes to stand before another one of the same index.
     before = emitter.counts.get(index)

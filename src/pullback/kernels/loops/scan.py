@@ -98,13 +98,34 @@ def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
     return replace(nest, block=_choose_block(nest, setting))
 
 
-def join_tasks(nest: Nest, summed: Container[str]) -> Nest:
-    """Return the loops of which each task has all of the lanes' index, and of some others."""
-    own = {i: None for output in nest.outputs for i in nest.run_over(output)}
-    outer = tuple(i for i in nest.outer if i not in summed)
+def join_tasks(nest: Nest, sums: Sequence[frozenset[str]], setting: KernelSetting) -> Nest:
+    """Return the loops of which each task has all of some indices, for what is summed over them.
+
+    A task has all of the lanes' index, too. A GPU would have too few tasks: there each has a part
+    of the sums over lanes, which run along the index that leaves least to one thread.
+
+    Args:
+        nest: the loops.
+        sums: which indices each output is summed over.
+        setting: with the sizes of a call.
+    """
+    lane, is_shared = nest.lane, setting.target.keeps_states and not nest.meets
+    summed = frozenset[str]().union(*sums)
+    if is_shared and lane in summed:
+
+        def left(lane: str) -> frozenset[str]:
+            # Of parts that are sums over lanes there may be many.
+            return frozenset[str]().union(*(each for each in sums if lane not in each))
+
+        own = [index for index in (lane, *reversed(nest.outer)) if index in summed]
+        lane = min(own, key=lambda lane: math.prod(map(setting.measure, left(lane))))
+        summed = left(lane)
+    every = {i: None for output in nest.outputs for i in nest.run_over(output)}
+    outer = tuple(i for i in (*nest.outer, nest.lane) if i and i != lane and i not in summed)
     assert nest.sequential
-    inner = tuple(i for i in own if i not in (*outer, nest.lane, nest.sequential[0]))
-    return replace(nest, outer=outer, inner=inner, block=0)
+    inner = tuple(i for i in every if i not in (*outer, lane, nest.sequential[0]))
+    block = setting.target.block if is_shared and lane else 0
+    return replace(nest, lane=lane, outer=outer, inner=inner, block=block)
 
 
 def _find_mixed(
