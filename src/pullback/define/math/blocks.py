@@ -158,8 +158,13 @@ class Sweep:
         return bool(intervals.find_conditions([node], self.pair)) and node.type == "bool"
 
     def _is_vector(self, node: Node) -> bool:
-        """Return whether a value is computed before: it has only rows or only columns."""
-        if len(node.free & self.pair) != 1 or node.op in (NUMBER, SCALAR):
+        """Return whether a value is computed before: it has only rows or only columns.
+
+        Or it is a total of all of them: a block has only its own.
+        """
+        extents = [self.whole.ranges[index] for index in self.pair]
+        is_total = node.op in REDUCTIONS and node.size in extents and not node.free & self.pair
+        if not (is_total or len(node.free & self.pair) == 1) or node.op in (NUMBER, SCALAR):
             return False
         if node.op == READ:
             return any(place.nodes for place in node.places)
