@@ -66,6 +66,24 @@ class PassTensor:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Held:
+    """Products of matrices that are held for some rows: two passes over these have them.
+
+    Attributes:
+        tiles: the products, as blocks identify them: block after block, row by row.
+        first: the first of the rows.
+        is_new: whether this pass computes them; it reads them otherwise.
+    """
+
+    tiles: Mapping[object, Tensor]
+    first: int
+    is_new: bool
+
+
+NOTHING = Held(tiles={}, first=0, is_new=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BlockPass:
     """A pass over blocks.
 
@@ -73,7 +91,7 @@ class BlockPass:
         blocks: the kinds of them.
         kinds: of every row of blocks, the kinds of its blocks; -1 for those left out.
         shape: of a block.
-        extents: how many rows and columns there are.
+        extents: where the rows and the columns end.
         batches: how far the indices of batches run.
         every: the sizes of `...`, which is one of these.
         sources: the tensors, by name.
@@ -82,6 +100,7 @@ class BlockPass:
         number: returns a size.
         compute: what real numbers are computed in.
         scalars: of the line.
+        held: what another pass has in common with it; only rows from its first one on are computed.
     """
 
     blocks: Sequence[LoopedBlock]
@@ -95,6 +114,7 @@ class BlockPass:
     number: Callable[[Affine], int]
     compute: torch.dtype
     scalars: tuple[float, ...]
+    held: Held = NOTHING
 
     def run(self, loops: BlockLoops) -> None:
         """Bring the statistics of a pass up to date.
@@ -112,11 +132,12 @@ class BlockPass:
         ]
         program = (
             *(len(written.axes), *(extent for _, _, extent in written.axes)),
-            *self.extents,
+            *(self.held.first, *self.extents),
             *self.shape,
             written.memory,
             self.compute == torch.float64,
             any(block.writes_columns for block in self.blocks),
+            bool(self.held.tiles),
             self.parts if written.sums else 0,
             *(len(self.blocks), *kinds),
             *(len(self.kinds), *self.kinds),
@@ -148,6 +169,11 @@ class BlockPass:
             labels=(PART, *missing, *source.labels),
             is_state=True,
         )
+
+
+def width_of(columns: int) -> int:
+    """Return how many elements a row of a block has in memory."""
+    return -(-columns // LINE) * LINE
 
 
 def add_up(sums: Tensor) -> Tensor:
@@ -205,16 +231,20 @@ class _Steps:
         self.written, self.block, self.call = written, block, written.call
         self.parts = {part.name: part for part in block.operands}
         self.itemsize = self.call.compute.itemsize
+        tiles = self.call.held.tiles
+        named = {product.name: block.identity(product) for product in block.products}
+        self.held = {name: tiles[each] for name, each in named.items() if each in tiles}
         self.own = self.room()
 
     def room(self) -> dict[str, int]:
         """Return where values of the block are in its own memory; some where others were."""
         found: dict[str, int] = {}
         rows, width = self.call.shape[0], self.width
-        tiles = [product.name for product in self.block.products]
+        tiles = [each.name for each in self.block.products if each.name not in self.held]
         weights = dict.fromkeys(each.weight for each in (*self.block.sinks, *self.block.placings))
         shared = dict(zip(weights, tiles, strict=False))
-        others = [name for name in self.block.dims if name not in {*self.parts, *tiles, *weights}]
+        known = {*self.parts, *self.held, *tiles, *weights}
+        others = [name for name in self.block.dims if name not in known]
         end = 0
         for name in [*tiles, *weights, *others]:
             if name in shared:
@@ -229,14 +259,16 @@ class _Steps:
     @property
     def width(self) -> int:
         """How many elements a row has in the block's own memory."""
-        return -(-self.call.shape[1] // LINE) * LINE
+        return width_of(self.call.shape[1])
 
     def program(
         self, kernels: Sequence[KernelText], addresses: Sequence[int], lanes: int
     ) -> list[int]:
         """Return the steps: products, loops, products."""
-        numbers = [len(self.block.products)]
-        for product in self.block.products:
+        is_new = self.call.held.is_new
+        products = [p for p in self.block.products if is_new or p.name not in self.held]
+        numbers = [len(products)]
+        for product in products:
             numbers += self.contraction(product)
         numbers.append(len(kernels))
         for kernel, address in zip(kernels, addresses, strict=True):
@@ -268,6 +300,8 @@ class _Steps:
         if name in self.own:
             steps = [self.width, 1] if len(self.block.dims[name]) > 1 else [1]
             return [OWN_MEMORY, self.own[name], 0, 0, 0, 0, *[0] * len(self.written.axes)], steps
+        if name in self.held:
+            return self.place_held(self.held[name])
         part, batches = self.parts[name], self.block.batches[name]
         kept = [k for k, index in enumerate(batches) if index is None]
         number, value = self.written.laid_out(part, None if unit is None else kept[unit])
@@ -292,6 +326,18 @@ class _Steps:
         steps = [self.batch_step(source, value, batches, *axis[:2]) for axis in self.written.axes]
         size = value.element_size()
         return [number, *(size * each for each in (start, *moves, *steps))], strides
+
+    def place_held(self, tile: Tensor) -> tuple[list[int], list[int]]:
+        """Return where a product is that is held, from some row on."""
+        name = (f"held at {tile.data_ptr()}", None)
+        self.written.tensors.setdefault(name, tile)
+        number, size = list(self.written.tensors).index(name), tile.element_size()
+        rows, columns = self.call.shape
+        down = -(-self.call.extents[1] // columns) * self.width * size
+        # There is one block across if its width is another one.
+        across = rows * self.width * size // columns
+        start = -self.call.held.first * down
+        return [number, start, down, across, 0, 0], [self.width, 1]
 
     def batch_step(
         self,

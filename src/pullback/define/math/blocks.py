@@ -64,7 +64,13 @@ class Sweep:
     """
 
     def __init__(
-        self, whole: Passes, statistics: Sequence[Statistic], tensors: Labels, *, settled: bool
+        self,
+        whole: Passes,
+        statistics: Sequence[Statistic],
+        tensors: Labels,
+        *,
+        settled: bool,
+        rows: str = "",
     ) -> None:
         """Make a pass.
 
@@ -73,10 +79,13 @@ class Sweep:
             statistics: some of one pass and pair.
             tensors: the indices of the formula's tensors.
             settled: whether all statistics that are read have their final values.
+            rows: the index whose blocks are gone through outside; chosen if none is given.
         """
         self.statistics = tuple(statistics)
         self.pair = statistics[0].pair
         self.rows, self.columns = _choose_rows(statistics)
+        if rows == self.columns:
+            self.rows, self.columns = self.columns, self.rows
         self.settled = settled
         names = {name for own in statistics for name in own.running}
         self.running = frozenset() if settled else frozenset(names)
@@ -235,9 +244,14 @@ class Sweep:
 
     @cached_property
     def has_loops(self) -> bool:
-        """Whether a block of which nothing is known is products of matrices and loops."""
+        """Whether any block is products of matrices and loops."""
+        return self.looped_anywhere is not None
+
+    @cached_property
+    def looped_anywhere(self) -> LoopedBlock | None:
+        """A block of which nothing is known, as products of matrices and loops."""
         block = self.block((None,) * len(self.conditions), lambda _: False)
-        return block is not None and self.looped(block) is not None
+        return None if block is None else self.looped(block)
 
     def truths(self, bounds: intervals.Bounds) -> Truths:
         """Return which conditions hold on a block."""
