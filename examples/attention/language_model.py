@@ -22,7 +22,7 @@ causal = pb.operator(
     " p[b, h, n, m] = exp(s[b, h, n, m] - max[r](s[b, h, n, r]));"
     " o = sum[m](p[b, h, n, m]*v[b, h, m, d])/sum[m](p[b, h, n, m])"
 )
-# The last layer is in it: the scores of all words are no tensor. As it is a mean, with many words the
+# The last layer is in it: the scores of all words are no tensor. It is a mean: with many words the
 # forward computes the gradients too, from scores that it has at hand.
 cross_entropy = pb.operator(
     "language::cross_entropy(x[n, d], w[v, d], t[n]: int64) -> l[] ="
