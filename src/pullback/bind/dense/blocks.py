@@ -35,7 +35,8 @@ from pullback.bind.dense.parts import (
 from pullback.bind.dense.space import Space, SpaceCall
 from pullback.bind.loops import block_loops
 from pullback.bind.loops.own_call import convert_scalar
-from pullback.bind.loops.passes import NOTHING, BlockPass, Held, PassTensor
+from pullback.bind.loops.pass_tensors import NOTHING, Held, PassTensor
+from pullback.bind.loops.passes import BlockPass
 from pullback.define.math.block import Block, Labels, Operand, Window
 from pullback.define.math.blocks import Passing, Sweep, Truths
 from pullback.define.math.formula import Formula

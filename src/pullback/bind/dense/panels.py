@@ -16,7 +16,7 @@ from pullback.bind.dense.blocks import Blocks, size_block
 from pullback.bind.dense.parts import Sides
 from pullback.bind.dense.space import SpaceCall
 from pullback.bind.loops import block_loops
-from pullback.bind.loops.passes import Held, width_of
+from pullback.bind.loops.pass_tensors import Held, width_of
 from pullback.define.math.block import Block
 from pullback.define.math.blocks import Passing, Sweep
 from pullback.define.math.index import Affine

@@ -18,6 +18,7 @@ from pullback.bind import runtime
 from pullback.bind.loops import launches
 from pullback.bind.loops.block_loops import BlockLoops
 from pullback.bind.loops.own_call import lay_out
+from pullback.bind.loops.pass_tensors import LINE, NOTHING, Held, PassTensor, width_of
 from pullback.define.math.block import Operand as Part
 from pullback.define.math.index import BATCH, Affine, at
 from pullback.define.math.index import size as size_of
@@ -37,50 +38,10 @@ from pullback.kernels.loops.operands import Operand
 # What stands for a block's own numbers in a program.
 ROWS, COLUMNS, FIRST = -1, -2, {FIRST_ROW: -3, FIRST_COLUMN: -4}
 OWN_MEMORY = -1
-# The elements of a cache line, at which each row of a block's own memory begins.
-LINE = 16
 # The index of the sums that are added up in the end, of what goes to places within a tensor: each
 # row of blocks has one of its own, up to so many.
 PART = "part"
 MOST_PARTS = 64
-
-
-@dataclass(frozen=True, kw_only=True)
-class PassTensor:
-    """A tensor of a pass.
-
-    Attributes:
-        value: in the dtype that loops read.
-        labels: its indices.
-        is_state: whether it is written, so that it stays where it is.
-    """
-
-    value: Tensor
-    labels: tuple[str, ...]
-    is_state: bool
-
-    def dimension(self, place: int) -> int:
-        """Return the dimension of one of its indices: `...` has several before those after it."""
-        before = BATCH in self.labels[:place]
-        return place - len(self.labels) + self.value.dim() if before else place
-
-
-@dataclass(frozen=True, kw_only=True)
-class Held:
-    """Products of matrices that are held for some rows: two passes over these have them.
-
-    Attributes:
-        tiles: the products, as blocks identify them: block after block, row by row.
-        first: the first of the rows.
-        is_new: whether this pass computes them; it reads them otherwise.
-    """
-
-    tiles: Mapping[object, Tensor]
-    first: int
-    is_new: bool
-
-
-NOTHING = Held(tiles={}, first=0, is_new=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,11 +130,6 @@ class BlockPass:
             labels=(PART, *missing, *source.labels),
             is_state=True,
         )
-
-
-def width_of(columns: int) -> int:
-    """Return how many elements a row of a block has in memory."""
-    return -(-columns // LINE) * LINE
 
 
 def add_up(sums: Tensor) -> Tensor:

@@ -16,9 +16,11 @@ from pullback.define.line import Line
 from pullback.define.math import build, derived
 from pullback.define.math.draft import Derived, FreeNames, is_real, name_of
 from pullback.define.math.formula import Formula, element
-from pullback.define.math.node import READ, Node, number
+from pullback.define.math.node import READ, SUM, Node, close, names_read, number
+from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.statistics import Keeping, returning
+from pullback.define.math.term import add_parts, split_sum
 
 
 def has_unit_gradients(formula: Formula) -> bool:
@@ -62,12 +64,29 @@ def _at_one(gradients: Formula, grad: str) -> tuple[Node, ...]:
     def known(node: Node) -> Node | None:
         return number(1.0) if node.op == READ and node.name == grad else None
 
-    return rewrite_nodes(
+    found = rewrite_nodes(
         list(gradients.elements),
         lambda node: build.rebuild(node, node.args),
         gradients.ranges,
         known,
     )
+    return tuple(_divide_inside(node, gradients.ranges) for node in found)
+
+
+def _divide_inside(node: Node, ranges: Ranges) -> Node:
+    """Return a gradient whose sums are divided by the number of rows, say, addend by addend.
+
+    What is summed up is then the gradient as it is, and no other tensor of its size is made of it.
+    """
+
+    def divided(addend: Node) -> Node:
+        if addend.op != "div" or addend.args[0].op != SUM or any(names_read(addend.args[1:])):
+            return addend
+        total, by = addend.args
+        index, body = ranges.opened(total, alone=False)
+        return close(SUM, index, total.size, build.apply("div", body, by))
+
+    return add_parts([(sign, divided(addend)) for sign, addend in split_sum(node)])
 
 
 def _scaled(forward: Formula, places: Iterable[int]) -> Derived:
