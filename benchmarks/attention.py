@@ -209,6 +209,20 @@ CASES = (
         eager=lambda x, w, t: functional.cross_entropy(x @ w.T, t, reduction="none"),
         classes=32768,
     ),
+    *(
+        Case(
+            name=f"cross-entropy, mean, 1024 × 512 × {words}",
+            line=(
+                "(x[n, d], w[v, d], t[n]: int64) -> l[] = s[n, v] = sum[d](x[n, d]*w[v, d]); "
+                "z[n] = max[v](s[n, v]); "
+                "l = mean[n](z[n] + log(sum[v](exp(s[n, v] - z[n]))) - sum[d](x[n, d]*w[t[n], d]))"
+            ),
+            shapes=((1024, 512), (words, 512)),
+            eager=lambda x, w, t: functional.cross_entropy(x @ w.T, t),
+            classes=words,
+        )
+        for words in (32768, 131072)
+    ),
     Case(
         name="InfoNCE of pairs 4096 × 256, mean of both ways",
         line=(

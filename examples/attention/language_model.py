@@ -22,11 +22,12 @@ causal = pb.operator(
     " p[b, h, n, m] = exp(s[b, h, n, m] - max[r](s[b, h, n, r]));"
     " o = sum[m](p[b, h, n, m]*v[b, h, m, d])/sum[m](p[b, h, n, m])"
 )
-# The last layer is in it: the scores of all words are no tensor.
+# The last layer is in it: the scores of all words are no tensor. It is a mean: with many words the
+# forward computes the gradients too, from scores that it has at hand.
 cross_entropy = pb.operator(
-    "language::cross_entropy(x[n, d], w[v, d], t[n]: int64) -> l[n] ="
+    "language::cross_entropy(x[n, d], w[v, d], t[n]: int64) -> l[] ="
     " s[n, v] = sum[d](x[n, d]*w[v, d]); z[n] = max[v](s[n, v]);"
-    " l = z[n] + log(sum[v](exp(s[n, v] - z[n]))) - sum[d](x[n, d]*w[t[n], d])"
+    " l = mean[n](z[n] + log(sum[v](exp(s[n, v] - z[n]))) - sum[d](x[n, d]*w[t[n], d]))"
 )
 
 
@@ -37,7 +38,7 @@ def their_causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def their_cross_entropy(x: Tensor, w: Tensor, t: Tensor) -> Tensor:
     """The same loss, by PyTorch's own."""
-    return functional.cross_entropy(functional.linear(x, w), t, reduction="none")
+    return functional.cross_entropy(functional.linear(x, w), t)
 
 
 class Layer(nn.Module):
@@ -87,7 +88,7 @@ class Model(nn.Module):
 
     def forward(self, text: Tensor, wanted: Tensor) -> Tensor:
         """Return the mean loss of what comes next."""
-        return self.loss(self.states(text).flatten(0, 1), self.weight, wanted.flatten()).mean()
+        return self.loss(self.states(text).flatten(0, 1), self.weight, wanted.flatten())
 
 
 def read(limit: int | None = None) -> tuple[Tensor, list[str]]:

@@ -16,7 +16,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 import pullback as pb
-from pullback.bind.dense import blocks, evaluate, slices
+from pullback.bind.dense import blocks, evaluate, panels, slices
 from pullback.bind.loops import block_loops
 from pullback.bind.loops.nests import NoLoops
 from pullback.bind.math import choose, passing, samples
@@ -80,7 +80,7 @@ def both_ways(
     dtypes = [getattr(torch, o.dtype) if o.dtype else dtype for o in indexed.line.outputs]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "size_block", lambda *_: sides)
-        got = blocks.compute(found, arguments, sizes, wanted, dtypes, CPU)
+        got = panels.compute(found, arguments, sizes, wanted, dtypes, CPU)
     want = evaluate.evaluate(indexed, arguments, sizes, wanted, dtypes, CPU)
     for each, other in zip(got, want, strict=True):
         assert each is not None
@@ -463,14 +463,14 @@ def inputs_of_attention(*, recorded: bool = True) -> list[Tensor]:
 def called() -> Generator[list[str]]:
     """Note the formulas that are computed by blocks."""
     names: list[str] = []
-    compute = blocks.compute
+    compute = panels.compute
 
     def noted(passing: Passing, *given: object) -> list[Tensor | None]:
         names.append(passing.indexed.line.name.partition("_")[2] or "values")
         return compute(passing, *given)  # pyright: ignore
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "compute", noted)
+        patch.setattr(panels, "compute", noted)
         yield names
 
 

@@ -185,6 +185,19 @@ def test_blocks_are_smaller_where_more_of_them_are_left_out(loops_run: list[bool
     loops_run.append(True)  # nothing is computed here
 
 
+@pytest.mark.parametrize("total", ["mean[i](c[i]**2)", "max[i](abs(c[i]))"])
+def test_a_total_in_a_block_is_that_of_all_rows(
+    total: str, loops_run: list[bool], seed: int
+) -> None:
+    """And not of the rows of the block, as the count of a mean without what is masked."""
+    weight = f"exp(sum[e](q[n, e]*k[m, e]) - {total})"
+    line = f"f(q[n, d], k[m, d], c[n]) -> y[m, d] = sum[n]({weight}*q[n, d])"
+    indexed = formula(line)
+    tensors = drawn(indexed, {**SIZES, "n": 70, "m": 45, "d": 3})
+    require_agreement(indexed, tensors, (16, 32))
+    assert all(loops_run)
+
+
 @pytest.mark.usefixtures("by_pytorch")
 @pytest.mark.parametrize("long", [70, pytest.param(600, marks=pytest.mark.thorough)])
 def test_blocks_are_not_taken_of_long_vectors(long: int, loops_run: list[bool]) -> None:

@@ -6,7 +6,7 @@ Each dictionary is a struct of the runtime, and its keys are the names of that s
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -83,14 +83,14 @@ class Supply:
             `present` for each input tensor that is not None, `used` for each that the loop reads.
             It is called from any thread, and from two at once if both need a loop first. None for
             an operator without a `NativeFormula`.
-        keep: `keep(*arguments)` returns whether a call that is recorded keeps statistics; the
-            operator is then defined with its `Keeping`. None for one that has none. Where `rows`
-            says which calls do, it is asked once for each `Keeping`.
+        keep: `keep(*arguments)` returns which of the operator's `keepings` a call that is recorded
+            has, or None; the operator is then defined with it. None for one that has none. Where
+            `rows` says which calls do, it is asked once for each.
     """
 
     complete: Callable[[Literal["backward", "jvp"]], None]
     request: Callable[[Device, str, int, int], tuple[int, int]] | None = None
-    keep: Callable[..., bool] | None = None
+    keep: Callable[..., int | None] | None = None
 
 
 class NativeKeeping(NamedTuple):
@@ -100,11 +100,13 @@ class NativeKeeping(NamedTuple):
         forward: the name of the operator that returns this too, behind the outputs.
         outputs: how many it returns.
         backward: the gradients that read it.
+        is_scaled: whether these are what was kept, multiplied by the gradient that arrives.
     """
 
     forward: str
     outputs: int
     backward: Program
+    is_scaled: bool = False
 
     def fields(self) -> Fields:
         """Return it as the runtime reads it: a `Keeping`."""
@@ -137,8 +139,7 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
     *,
     formula: NativeFormula | None = None,
     supply: Supply | None = None,
-    keeping: NativeKeeping | None = None,
-    keeping_of_half: NativeKeeping | None = None,
+    keepings: Sequence[NativeKeeping | None] = (),
     rows: NativeRows | None = None,
     shortcuts: object | None = None,
 ) -> Fields:
@@ -151,8 +152,8 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
         kernels: the address of the entry point for each device that has one.
         formula: what computes it on devices without a kernel.
         supply: where its derivatives come from, if they are made when they are needed.
-        keeping: how it keeps statistics.
-        keeping_of_half: how it keeps those of rows where the tensors are in half precision.
+        keepings: how its calls keep what their gradients read. Of rows the second is that of
+            tensors in half precision.
         rows: which calls keep statistics of rows; None if `Supply.keep` says which do.
         shortcuts: the runtime's `Shortcuts`, if it makes the calls that are known.
     """
@@ -179,8 +180,7 @@ def definition_fields(  # noqa: PLR0913  (all that the runtime knows)
         "taken": definition.taken,
         "formula": formula_fields(formula, line) if formula else None,
         "supply": vars(supply) if supply else None,
-        "keeping": keeping.fields() if keeping else None,
-        "keeping_of_half": keeping_of_half.fields() if keeping_of_half else None,
+        "keepings": tuple(each and each.fields() for each in keepings),
         "rows": rows._asdict() if rows else None,
         "shortcuts": shortcuts,
     }

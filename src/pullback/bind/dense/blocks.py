@@ -35,7 +35,8 @@ from pullback.bind.dense.parts import (
 from pullback.bind.dense.space import Space, SpaceCall
 from pullback.bind.loops import block_loops
 from pullback.bind.loops.own_call import convert_scalar
-from pullback.bind.loops.passes import BlockPass, PassTensor
+from pullback.bind.loops.pass_tensors import NOTHING, Held, PassTensor
+from pullback.bind.loops.passes import BlockPass
 from pullback.define.math.block import Block, Labels, Operand, Window
 from pullback.define.math.blocks import Passing, Sweep, Truths
 from pullback.define.math.formula import Formula
@@ -49,41 +50,6 @@ from pullback.define.math.passes import Statistic, Unfit
 ELEMENTS = {"cpu": 2**17}
 ELEMENTS_ELSEWHERE = 2**24
 LEAST = 64
-
-
-def compute(  # noqa: PLR0913, PLR0917  (all of a call)
-    passing: Passing,
-    arguments: Mapping[str, object],
-    sizes: Mapping[str, int],
-    wanted: Sequence[bool],
-    dtypes: Sequence[torch.dtype],
-    device: torch.device,
-) -> list[Tensor | None]:
-    """Return the outputs of a formula, None for those that are not wanted.
-
-    Args:
-        passing: the formula, for these outputs.
-        arguments: the values of the line's parameters, by name; tensors of the shapes it says.
-        sizes: of every name of the line and of every new index.
-        wanted: which outputs.
-        dtypes: of the outputs.
-        device: of the tensors.
-
-    Raises:
-        PullbackError: PB149, an index that data gives is outside its tensor.
-    """
-    asked = [k for k, is_wanted in enumerate(wanted) if is_wanted]
-    evaluate.require_inside(passing.indexed, arguments, sizes, asked)
-    given = [v.dtype for v in arguments.values() if isinstance(v, Tensor)]
-    is_double = torch.float64 in (*given, *dtypes)
-    call = SpaceCall(
-        line=passing.indexed.line,
-        arguments=arguments,
-        sizes=sizes,
-        compute=torch.float64 if is_double else torch.float32,
-        device=device,
-    )
-    return Blocks(passing, call).outputs(wanted, dtypes)
 
 
 def size_block(
@@ -136,12 +102,7 @@ class Blocks:
 
     def outputs(self, wanted: Sequence[bool], dtypes: Sequence[torch.dtype]) -> list[Tensor | None]:
         """Return the outputs."""
-        for sweep in (sweep for sweeps in self.passing.sweeps for sweep in sweeps):
-            for own in sweep.statistics:
-                self.values[own.name] = self.neutral(own)
-            self.sweep(sweep)
-            for again in sweep.again:
-                self.settle(again)
+        self.run()
         found = [
             self.whole(element, labels) if asked else None
             for element, labels, asked in zip(
@@ -156,6 +117,19 @@ class Blocks:
             other if value is None else value.to(dtype)
             for value, other, dtype in zip(found, others, dtypes, strict=True)
         ]
+
+    def run(self) -> None:
+        """Compute the statistics, pass by pass."""
+        for sweep in (sweep for sweeps in self.passing.sweeps for sweep in sweeps):
+            self.begin(sweep)
+            self.sweep(sweep)
+            for again in sweep.again:
+                self.settle(again)
+
+    def begin(self, sweep: Sweep) -> None:
+        """Let the statistics of a pass be those of nothing."""
+        for own in sweep.statistics:
+            self.values[own.name] = self.neutral(own)
 
     def whole(self, element: Node, labels: tuple[str, ...]) -> Tensor | None:
         """Return the statistic that an output is as it is; None if it is none."""
@@ -221,17 +195,23 @@ class Blocks:
     def sweep(self, sweep: Sweep, only: Sequence[Part] | None = None) -> None:
         """Bring statistics up to date by all blocks of a pass, or by those of some rows."""
         self.prepare(sweep)
-        rows, columns = self.cut(sweep)
-        rows = rows if only is None else only
-        truths = self.truths(sweep, rows, columns)
-        kinds = {each: sweep.block(each, self.is_finite) for each in set(truths)}
-        every = list_blocks(sweep, rows, columns)
-        found = [(parts, kinds[each]) for parts, each in zip(every, truths, strict=True)]
+        found = self.blocks(sweep, only)
         if has_loops(sweep, self.call.device) and self.run_loops(sweep, found):
             return
         for parts, block in found:
             if block is not None:
                 self.update(sweep, block, parts)
+
+    def blocks(
+        self, sweep: Sweep, only: Sequence[Part] | None = None
+    ) -> list[tuple[Parts, Block | None]]:
+        """Return all blocks of a pass, or those of some rows, with what is computed of each."""
+        rows, columns = self.cut(sweep)
+        rows = rows if only is None else only
+        truths = self.truths(sweep, rows, columns)
+        kinds = {each: sweep.block(each, self.is_finite) for each in set(truths)}
+        every = list_blocks(sweep, rows, columns)
+        return [(parts, kinds[each]) for parts, each in zip(every, truths, strict=True)]
 
     def truths(
         self, sweep: Sweep, rows: Sequence[Part], columns: Sequence[Part]
@@ -269,8 +249,13 @@ class Blocks:
 
     # --- by loops
 
-    def run_loops(self, sweep: Sweep, found: Sequence[tuple[Parts, Block | None]]) -> bool:
-        """Run all blocks of a pass by products and loops; return False if that cannot be."""
+    def run_loops(
+        self,
+        sweep: Sweep,
+        found: Sequence[tuple[Parts, Block | None]],
+        held: Held = NOTHING,
+    ) -> bool:
+        """Run blocks of a pass by products and loops; return False if that cannot be."""
         kinds = list(dict.fromkeys(block for _, block in found if block is not None))
         written = [sweep.looped(block) for block in kinds]
         known = [block for block in written if block is not None]
@@ -284,6 +269,7 @@ class Blocks:
         if loops is None:
             return False
         numbers = {block: k for k, block in enumerate(kinds)}
+        end = max(p.start + p.length for p in (parts[sweep.rows] for parts, _ in found))
         sources = {
             name: self.source(sweep, name)
             for name in dict.fromkeys(n for block in known for n in block.tensors)
@@ -293,7 +279,7 @@ class Blocks:
                 blocks=known,
                 kinds=[-1 if block is None else numbers[block] for _, block in found],
                 shape=self.sides(sweep),
-                extents=(self.extent(sweep.rows), self.extent(sweep.columns)),
+                extents=(end, self.extent(sweep.columns)),
                 batches={i: self.number(size) for i, size in sweep.outer.items()},
                 every=[int(extent) for extent in self.space.batch],
                 sources=sources,
@@ -301,6 +287,7 @@ class Blocks:
                 number=self.number,
                 compute=self.call.compute,
                 scalars=tuple(scalars.values()),
+                held=held,
             ).run(loops)
         except Unfit:
             return False
@@ -381,13 +368,7 @@ class Blocks:
         Until something is seen, a maximum is -inf, for which 0 stands. Where it ends so, or with an
         infinity or NaN, the line may give something else than what was summed up on the way.
         """
-        running = {name for own in again.statistics for name in own.running}
-        seen = [own for own in self.passing.statistics if own.name in running]
-        flags = [
-            is_irregular(own, self.tensor(own.name), again.rows, is_running=True) for own in seen
-        ]
-        flags += [is_irregular(own, self.tensor(own.name), again.rows) for own in again.statistics]
-        irregular = functools.reduce(torch.logical_or, flags)
+        irregular = self.irregular(again)
         if not bool(irregular.any()):
             return
         rows, _ = self.cut(again)
@@ -398,3 +379,13 @@ class Blocks:
             for part in only:
                 state.narrow(dim, part.start, part.length).zero_()
         self.sweep(again, only)
+
+    def irregular(self, again: Sweep) -> Tensor:
+        """Return for which rows something is not finite, or is of nothing."""
+        running = {name for own in again.statistics for name in own.running}
+        seen = [own for own in self.passing.statistics if own.name in running]
+        flags = [
+            is_irregular(own, self.tensor(own.name), again.rows, is_running=True) for own in seen
+        ]
+        flags += [is_irregular(own, self.tensor(own.name), again.rows) for own in again.statistics]
+        return functools.reduce(torch.logical_or, flags)

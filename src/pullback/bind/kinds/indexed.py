@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from pullback.bind.kinds.notation import IndexNotation
-from pullback.bind.math import choose, derive, verify
+from pullback.bind.math import choose, derive, products, verify
 from pullback.bind.math.execute import Executor
 from pullback.bind.math.kept import ByBlocks, LazyKeeping
 from pullback.bind.math.lazy import Lazy
@@ -33,7 +33,7 @@ class Indexed(IndexNotation):
     @cached_property
     def supplied(self) -> Lazy:
         """What the runtime asks for: whether statistics are kept, too."""
-        return LazyKeeping(self, Kept, ByBlocks(self.keeps, KeptByBlocks))
+        return LazyKeeping(self, Kept, ByBlocks(self.keeps, KeptByBlocks, products.saves_products))
 
     def keeps(self, *given: object) -> bool:
         """Return whether a call that is recorded keeps statistics of rows."""
@@ -51,7 +51,7 @@ class Kept(Indexed):
 
 
 class KeptByBlocks(Kept):
-    """One that returns statistics of products of matrices: for calls by blocks."""
+    """One that returns statistics of products of matrices, or gradients: for calls by blocks."""
 
     def make_executor(self) -> Executor:
         """Return what computes each call by blocks, wherever that can be done."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 
@@ -35,6 +35,20 @@ class Derivatives:
     backward: Program | None = None
     jvp: Program | None = None
     rules: tuple[DerivativeRule, ...] = ()
+
+
+class KeptBy(NamedTuple):
+    """How a call keeps something when it is recorded.
+
+    Attributes:
+        forward: the operator that returns it too.
+        backward: that of the gradients that read it.
+        is_scaled: whether what is kept is the gradients, for a gradient of 1.
+    """
+
+    forward: Definition
+    backward: Definition
+    is_scaled: bool
 
 
 class Kind:
@@ -161,11 +175,8 @@ class Kind:
         """Return what computes it, for its docstring."""
         raise NotImplementedError
 
-    def keeping(self, given: Iterable[object]) -> tuple[Definition, Definition] | None:
-        """Return what returns a call's statistics too, and its gradients that read them.
-
-        None if the call keeps none when it is recorded.
-        """
+    def keeping(self, given: Iterable[object]) -> KeptBy | None:
+        """Return how a call keeps what its gradients read; None if it keeps nothing."""
         del given
         return None
 

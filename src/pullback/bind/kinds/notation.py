@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 
 from pullback.bind.kinds.formula import Mathematics
+from pullback.bind.kinds.kind import KeptBy
 from pullback.bind.math import flops
 from pullback.bind.math import plan as plans
 from pullback.bind.math.flops import Cost
@@ -19,7 +20,6 @@ from pullback.bind.operator import Operator, require_call
 from pullback.bind.registry import operators
 from pullback.define.line import Line
 from pullback.define.math import derived, sharding
-from pullback.define.operator import Definition
 from pullback.define.sharding import Placements
 
 
@@ -50,8 +50,8 @@ class IndexNotation(Mathematics):
         """Computes each call."""
         return self.make_executor()
 
-    def keeping(self, given: Iterable[object]) -> tuple[Definition, Definition] | None:
-        """Return the operators by which a call keeps statistics of rows, and reads them."""
+    def keeping(self, given: Iterable[object]) -> KeptBy | None:
+        """Return the operators by which a call keeps what its gradients read."""
         own = self.supplied
         if not isinstance(own, LazyKeeping) or self.runtime is None:
             return None
@@ -59,7 +59,8 @@ class IndexNotation(Mathematics):
         if found is None:
             return None
         forward, [backward] = found.forward, found.backward.calls
-        return operators[forward].definition, operators[backward.operator].definition
+        made = operators[forward].definition, operators[backward.operator].definition
+        return KeptBy(*made, found.is_scaled)
 
     def register_rules(
         self, library: torch.library.Library, overload: torch._ops.OpOverload

@@ -18,6 +18,7 @@ from pullback.bind import runtime
 from pullback.bind.loops import launches
 from pullback.bind.loops.block_loops import BlockLoops
 from pullback.bind.loops.own_call import lay_out
+from pullback.bind.loops.pass_tensors import LINE, NOTHING, Held, PassTensor, width_of
 from pullback.define.math.block import Operand as Part
 from pullback.define.math.index import BATCH, Affine, at
 from pullback.define.math.index import size as size_of
@@ -37,32 +38,10 @@ from pullback.kernels.loops.operands import Operand
 # What stands for a block's own numbers in a program.
 ROWS, COLUMNS, FIRST = -1, -2, {FIRST_ROW: -3, FIRST_COLUMN: -4}
 OWN_MEMORY = -1
-# The elements of a cache line, at which each row of a block's own memory begins.
-LINE = 16
 # The index of the sums that are added up in the end, of what goes to places within a tensor: each
 # row of blocks has one of its own, up to so many.
 PART = "part"
 MOST_PARTS = 64
-
-
-@dataclass(frozen=True, kw_only=True)
-class PassTensor:
-    """A tensor of a pass.
-
-    Attributes:
-        value: in the dtype that loops read.
-        labels: its indices.
-        is_state: whether it is written, so that it stays where it is.
-    """
-
-    value: Tensor
-    labels: tuple[str, ...]
-    is_state: bool
-
-    def dimension(self, place: int) -> int:
-        """Return the dimension of one of its indices: `...` has several before those after it."""
-        before = BATCH in self.labels[:place]
-        return place - len(self.labels) + self.value.dim() if before else place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +52,7 @@ class BlockPass:
         blocks: the kinds of them.
         kinds: of every row of blocks, the kinds of its blocks; -1 for those left out.
         shape: of a block.
-        extents: how many rows and columns there are.
+        extents: where the rows and the columns end.
         batches: how far the indices of batches run.
         every: the sizes of `...`, which is one of these.
         sources: the tensors, by name.
@@ -82,6 +61,7 @@ class BlockPass:
         number: returns a size.
         compute: what real numbers are computed in.
         scalars: of the line.
+        held: what another pass has in common with it; only rows from its first one on are computed.
     """
 
     blocks: Sequence[LoopedBlock]
@@ -95,6 +75,7 @@ class BlockPass:
     number: Callable[[Affine], int]
     compute: torch.dtype
     scalars: tuple[float, ...]
+    held: Held = NOTHING
 
     def run(self, loops: BlockLoops) -> None:
         """Bring the statistics of a pass up to date.
@@ -112,11 +93,12 @@ class BlockPass:
         ]
         program = (
             *(len(written.axes), *(extent for _, _, extent in written.axes)),
-            *self.extents,
+            *(self.held.first, *self.extents),
             *self.shape,
             written.memory,
             self.compute == torch.float64,
             any(block.writes_columns for block in self.blocks),
+            bool(self.held.tiles),
             self.parts if written.sums else 0,
             *(len(self.blocks), *kinds),
             *(len(self.kinds), *self.kinds),
@@ -205,16 +187,20 @@ class _Steps:
         self.written, self.block, self.call = written, block, written.call
         self.parts = {part.name: part for part in block.operands}
         self.itemsize = self.call.compute.itemsize
+        tiles = self.call.held.tiles
+        named = {product.name: block.identity(product) for product in block.products}
+        self.held = {name: tiles[each] for name, each in named.items() if each in tiles}
         self.own = self.room()
 
     def room(self) -> dict[str, int]:
         """Return where values of the block are in its own memory; some where others were."""
         found: dict[str, int] = {}
         rows, width = self.call.shape[0], self.width
-        tiles = [product.name for product in self.block.products]
+        tiles = [each.name for each in self.block.products if each.name not in self.held]
         weights = dict.fromkeys(each.weight for each in (*self.block.sinks, *self.block.placings))
         shared = dict(zip(weights, tiles, strict=False))
-        others = [name for name in self.block.dims if name not in {*self.parts, *tiles, *weights}]
+        known = {*self.parts, *self.held, *tiles, *weights}
+        others = [name for name in self.block.dims if name not in known]
         end = 0
         for name in [*tiles, *weights, *others]:
             if name in shared:
@@ -229,14 +215,16 @@ class _Steps:
     @property
     def width(self) -> int:
         """How many elements a row has in the block's own memory."""
-        return -(-self.call.shape[1] // LINE) * LINE
+        return width_of(self.call.shape[1])
 
     def program(
         self, kernels: Sequence[KernelText], addresses: Sequence[int], lanes: int
     ) -> list[int]:
         """Return the steps: products, loops, products."""
-        numbers = [len(self.block.products)]
-        for product in self.block.products:
+        is_new = self.call.held.is_new
+        products = [p for p in self.block.products if is_new or p.name not in self.held]
+        numbers = [len(products)]
+        for product in products:
             numbers += self.contraction(product)
         numbers.append(len(kernels))
         for kernel, address in zip(kernels, addresses, strict=True):
@@ -268,6 +256,8 @@ class _Steps:
         if name in self.own:
             steps = [self.width, 1] if len(self.block.dims[name]) > 1 else [1]
             return [OWN_MEMORY, self.own[name], 0, 0, 0, 0, *[0] * len(self.written.axes)], steps
+        if name in self.held:
+            return self.place_held(self.held[name])
         part, batches = self.parts[name], self.block.batches[name]
         kept = [k for k, index in enumerate(batches) if index is None]
         number, value = self.written.laid_out(part, None if unit is None else kept[unit])
@@ -292,6 +282,18 @@ class _Steps:
         steps = [self.batch_step(source, value, batches, *axis[:2]) for axis in self.written.axes]
         size = value.element_size()
         return [number, *(size * each for each in (start, *moves, *steps))], strides
+
+    def place_held(self, tile: Tensor) -> tuple[list[int], list[int]]:
+        """Return where a product is that is held, from some row on."""
+        name = (f"held at {tile.data_ptr()}", None)
+        self.written.tensors.setdefault(name, tile)
+        number, size = list(self.written.tensors).index(name), tile.element_size()
+        rows, columns = self.call.shape
+        down = -(-self.call.extents[1] // columns) * self.width * size
+        # There is one block across if its width is another one.
+        across = rows * self.width * size // columns
+        start = -self.call.held.first * down
+        return [number, start, down, across, 0, 0], [self.width, 1]
 
     def batch_step(
         self,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind import check, gpu, kernel
-from pullback.bind.dense import arrange, blocks, evaluate
+from pullback.bind.dense import arrange, evaluate, panels
 from pullback.bind.dense.attention import Fused
 from pullback.bind.loops.nests import Own
 from pullback.define.line import Tensor as TensorSpec
@@ -153,7 +153,7 @@ def compute_by_pytorch(call: IndexedCall, passing: Passing | None = None) -> lis
     """
     outputs = call.outputs
     if passing and not is_captured(outputs.device):
-        return blocks.compute(
+        return panels.compute(
             passing, call.named, call.sizes, outputs.wanted, outputs.dtypes, outputs.device
         )
     empty = [any(type(n) is int and n == 0 for n in shape) for shape in outputs.shapes]

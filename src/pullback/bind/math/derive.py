@@ -61,15 +61,20 @@ def derive_formula(definition: Definition, kind: KindOf) -> Derived | None:
     return DERIVE[kind](definition.formula)
 
 
-def register_statistics(
-    own: Kind, found: Keeping | None, made_of: type[Kind]
+def register_kept(
+    own: Kind,
+    found: Keeping | None,
+    made_of: type[Kind],
+    *,
+    is_scaled: bool = False,
 ) -> NativeKeeping | None:
-    """Register the operators that keep statistics and that read them; None if it has none.
+    """Register the operators that keep something and that read it; None if nothing is kept.
 
     Args:
         own: the operator.
         found: their formulas.
-        made_of: the kind of the one that returns them too.
+        made_of: the kind of the one that returns what is kept, too.
+        is_scaled: whether these are what was kept, multiplied by the gradient that arrives.
     """
     if found is None or len(found.forward.line.outputs) > native.MOST_ARGUMENTS:
         return None
@@ -81,6 +86,7 @@ def register_statistics(
         forward=forward.line.qualname,
         outputs=len(forward.line.outputs),
         backward=wire_program(forward, found.backward, "backward", backward),
+        is_scaled=is_scaled,
     )
 
 

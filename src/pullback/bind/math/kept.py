@@ -1,4 +1,8 @@
-"""Operators in index notation whose recorded calls keep statistics for their gradients."""
+"""Operators in index notation whose recorded calls keep what their gradients read.
+
+Statistics, as the maxima and sums of rows; or, of a line with one number as its output, the
+gradients themselves, where that saves products of matrices.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from pullback.bind.kinds.kind import Kind
 from pullback.bind.math import derive
 from pullback.bind.math.lazy import Lazy
 from pullback.bind.native import NativeKeeping, NativeRows
-from pullback.define.math import state_sums, statistics
+from pullback.define.math import derived, state_sums, statistics, unit_gradients
 from pullback.define.math.formula import Formula
 from pullback.define.math.statistics import Keeping, Rows
 from pullback.kernels import toolchain
@@ -34,10 +38,12 @@ class ByBlocks:
     Attributes:
         keeps: whether a call does, if there are any.
         kind: of the operator that returns them too.
+        saves: whether a call that keeps gradients multiplies less than one that keeps statistics.
     """
 
     keeps: Callable[..., bool]
     kind: type[Kind]
+    saves: Callable[[Keeping, Keeping], bool]
 
 
 class Ways(NamedTuple):
@@ -60,6 +66,9 @@ class LazyKeeping(Lazy):
     Attributes:
         kind_of_rows: of the operator that returns statistics of rows, or sums over states, too.
         by_blocks: how it keeps others, unless it is a recurrence.
+        has_unit_gradients: whether its calls may keep gradients.
+        by_wanted: how calls by blocks keep something, by the tensors whose gradients are wanted;
+            statistics without any.
         is_new: whether no call has been recorded yet.
     """
 
@@ -73,18 +82,23 @@ class LazyKeeping(Lazy):
         self.formula: Formula = kind.definition.formula
         self.kind_of_rows = kind_of_rows
         self.by_blocks = by_blocks
+        self.has_unit_gradients = unit_gradients.has_unit_gradients(self.formula)
+        self.by_wanted: dict[tuple[str, ...], NativeKeeping | None] = {}
         if not kind.definition.masked:
             self.supply = replace(self.supply, keep=self.keep)
 
-    def keep(self, *given: object) -> bool:
-        """Return whether a call keeps statistics; the runtime calls this for each it records.
+    def keep(self, *given: object) -> int | None:
+        """Return the place of how a call keeps what it does; the runtime asks for each it records.
 
         Of rows it knows for itself, once these have been kept.
         """
-        return self.keeping_of(given) is not None
+        found = self.keeping_of(given)
+        if found is None:
+            return None
+        return next(place for place, each in enumerate(self.keepings) if each is found)
 
     def keeping_of(self, given: tuple[object, ...]) -> NativeKeeping | None:
-        """Return how a call keeps statistics."""
+        """Return how a call keeps statistics, or gradients."""
         with derive.lock:
             if self.is_new:
                 self.is_new = False
@@ -100,34 +114,74 @@ class LazyKeeping(Lazy):
         return self.of_products(self.by_blocks, given) if self.by_blocks else None
 
     def of_products(self, by_blocks: ByBlocks, given: tuple[object, ...]) -> NativeKeeping | None:
-        """Return how a call keeps statistics of products of matrices."""
+        """Return how a call keeps statistics of products of matrices, or the gradients."""
         if not by_blocks.keeps(*given):
             return None
+        wanted = self.wanted_of(given) if self.has_unit_gradients else ()
         with derive.lock:
-            if self.keeping is None:
-                found = statistics.keep_statistics(self.formula)
-                self.keeping = derive.register_statistics(self.kind, found, by_blocks.kind)
-                if self.keeping is None:
+            if wanted not in self.by_wanted:
+                own = self.make_gradients(by_blocks, wanted) or self.make_statistics(by_blocks)
+                self.by_wanted[wanted] = own
+                if not (own or self.has_unit_gradients):
                     self.ask_no_more()
                 self.install()
-        return self.keeping
+        return self.by_wanted[wanted]
+
+    def wanted_of(self, given: tuple[object, ...]) -> tuple[str, ...]:
+        """Return the tensors whose gradients a call may keep: all, if none is asked for yet.
+
+        Elsewhere than on a CPU no pass reads products that another one holds.
+        """
+        named = zip(self.kind.definition.line.parameters, given, strict=True)
+        tensors = [(own.name, value) for own, value in named if isinstance(value, Tensor)]
+        if not all(value.is_cpu for _, value in tensors):
+            return ()
+        every = tuple(name for name, value in tensors if value.is_floating_point())
+        return tuple(n for n, value in tensors if value.requires_grad) or every
+
+    def make_gradients(self, by_blocks: ByBlocks, wanted: tuple[str, ...]) -> NativeKeeping | None:
+        """Return how calls keep the gradients of some tensors; None if that saves nothing."""
+        found = unit_gradients.keep_gradients(self.formula, {*wanted}) if wanted else None
+        gradients = derived.backward(self.formula)
+        if found is None or gradients is None:
+            return None
+        plain = Keeping(forward=self.formula, backward=gradients)
+        if not by_blocks.saves(found, statistics.keep_statistics(self.formula) or plain):
+            return None
+        made = derive.register_kept(self.kind, found, by_blocks.kind, is_scaled=True)
+        return self.added(made)
+
+    def make_statistics(self, by_blocks: ByBlocks) -> NativeKeeping | None:
+        """Return how calls keep statistics of products of matrices."""
+        if () not in self.by_wanted:
+            found = statistics.keep_statistics(self.formula)
+            own = self.added(derive.register_kept(self.kind, found, by_blocks.kind))
+            self.by_wanted[()] = own
+        return self.by_wanted[()]
+
+    def added(self, made: NativeKeeping | None) -> NativeKeeping | None:
+        """Return how some calls keep something, which the runtime is handed too."""
+        if made:
+            self.keepings.append(made)
+        return made
 
     def of_rows(self, rows: NativeRows, given: tuple[object, ...]) -> NativeKeeping | None:
         """Return how a call keeps statistics of rows."""
         dtype = find_dtype(given) if is_worth_it(rows, given[rows.argument]) else None
         if dtype is None:
             return None
-        name = "keeping_of_half" if dtype in HALF else "keeping"
+        place = int(dtype in HALF)
         with derive.lock:
-            if getattr(self, name) is None:
+            self.keepings = self.keepings or [None, None]
+            if self.keepings[place] is None:
                 found = self.ways.keep(self.formula, in_single=dtype in HALF)
-                kept = derive.register_statistics(self.kind, found, self.kind_of_rows)
-                setattr(self, name, kept)
+                kept = derive.register_kept(self.kind, found, self.kind_of_rows)
+                self.keepings[place] = kept
                 if kept is None:
                     self.rows = None
                     self.ask_no_more()
                 self.install()
-        return getattr(self, name)
+        return self.keepings[place]
 
     def find_rows(self) -> NativeRows | None:
         """Return which calls keep statistics of rows, or sums over states; None if there are none.

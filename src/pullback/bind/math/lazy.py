@@ -23,8 +23,7 @@ class Lazy:
         kind: the operator.
         programs: the derivatives known so far, by their kind.
         native: its loops, where the runtime calls them.
-        keeping: how it keeps statistics, once a call does.
-        keeping_of_half: the same of rows in half precision.
+        keepings: how its calls keep what their gradients read, once one does.
         rows: which calls keep statistics of rows.
         supply: what the runtime asks for.
     """
@@ -33,8 +32,7 @@ class Lazy:
         self.kind = kind
         self.programs: dict[str, Program] = {}
         self.native: NativeFormula | None = None
-        self.keeping: NativeKeeping | None = None
-        self.keeping_of_half: NativeKeeping | None = None
+        self.keepings: list[NativeKeeping | None] = []
         self.rows: NativeRows | None = None
         self.supply = Supply(complete=self.complete)
 
@@ -71,8 +69,7 @@ class Lazy:
                 {},
                 formula=self.native,
                 supply=self.supply,
-                keeping=self.keeping,
-                keeping_of_half=self.keeping_of_half,
+                keepings=self.keepings,
                 rows=self.rows,
                 shortcuts=self.kind.known_calls,
             )

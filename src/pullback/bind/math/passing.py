@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from pullback.bind.dense import blocks, slices
+from pullback.bind.dense import blocks, panels, slices
 from pullback.bind.dense.attention import Fused
 from pullback.bind.dense.value import is_traced
 from pullback.bind.levels import run_isolated
@@ -25,14 +25,14 @@ from pullback.bind.loops.rates import cpu_rates
 from pullback.bind.loops.specialise import round_sizes
 from pullback.bind.math.call import Choice, IndexedCall, compute_by_pytorch, compute_fused
 from pullback.bind.math.fused import find_fused
+from pullback.bind.math.products import count_products, panels_on, products_of
 from pullback.bind.memo import Memo
 from pullback.define.math import absent, extents
-from pullback.define.math.blocks import Passing, Sweep, make_passing
+from pullback.define.math.blocks import Passing, make_passing
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
 from pullback.define.math.index import size as size_of
-from pullback.define.math.lower import is_contraction, product_of
-from pullback.define.math.node import REDUCTIONS, SUM, Node, in_order
+from pullback.define.math.node import REDUCTIONS, Node, in_order
 from pullback.define.math.passes import Unfit
 from pullback.define.math.tiles import Pair, find_tiles, open_outputs
 
@@ -321,55 +321,25 @@ def _time(
     return run_isolated(measured)
 
 
-def products_in(sweep: Sweep) -> Iterator[tuple[object, frozenset[str], tuple[Affine, ...]]]:
-    """Yield the products of matrices in a pass: what each is known by, and its indices."""
-    seen: set[Node] = set()
-    for own in sweep.statistics:
-        for node in in_order([own.body]):
-            if node.op == SUM and node not in seen and sweep.pair <= node.free:
-                seen.add(node)
-                product = product_of(node)
-                if is_contraction(product):
-                    yield node, node.free, tuple(size for _, size in product.bound)
-        rest = frozenset(own.labels) - sweep.pair - sweep.batches.keys()
-        if own.op == SUM and rest:
-            yield own, sweep.pair | frozenset(own.labels), ()
-
-
-def count_products(call: IndexedCall, passing: Passing) -> tuple[float, float]:
-    """Return the operations of products of matrices: by blocks, and as a whole, each once."""
-    ranges = passing.passes.ranges
-
-    def extent(size: Affine) -> int:
-        return int(extents.evaluate_size(size, call.sizes) or 1)
-
-    total, once = 0.0, dict[object, float]()
-    for sweep in (sweep for sweeps in passing.sweeps for sweep in sweeps):
-        for key, free, bound in products_in(sweep):
-            many = math.prod(map(extent, bound)) * math.prod(
-                extent(ranges[i]) if i in ranges else call.sizes.get(i, 1) for i in free
-            )
-            total += 2.0 * many
-            once[key] = 2.0 * many
-    return total, sum(once.values())
-
-
 def describe(call: IndexedCall, found: Found) -> str:
     """Return the blocks, passes and products of a formula, and what it holds in either way."""
     sweeps = [sweep for part in found.passing.sweeps for sweep in part]
+    device = call.outputs.device
 
     def extent(size: Affine) -> int:
         return int(extents.evaluate_size(size, call.sizes) or 1)
 
-    rows, columns = blocks.size_block(sweeps[-1], extent, call.outputs.device, call.sizes)
+    rows, columns = blocks.size_block(sweeps[-1], extent, device, call.sizes)
     passes = count(len(found.passing.sweeps), "pass", "passes")
-    products = count(sum(len(list(products_in(sweep))) for sweep in sweeps), "product", "products")
+    products = count(len(list(products_of(found.passing, device))), "product", "products")
     kept = [sweep.tensors[name] for sweep in sweeps for name in sweep.vectors.values()]
     kept += [own.labels for own in found.passing.statistics]
     ranges = {**found.passing.passes.ranges, BATCH: size_of(BATCH)}
     held = sum(math.prod(extent(ranges[label]) for label in labels) for labels in kept)
     held = max(held * itemsize_of(call), 1000)
-    by_loops = all(blocks.has_loops(sweep, call.outputs.device) for sweep in sweeps)
+    if own := panels_on(found.passing, device):
+        held += panels.held_bytes(own, extent, device, call.sizes, itemsize_of(call))
+    by_loops = all(blocks.has_loops(sweep, device) for sweep in sweeps)
     how = " with own loops" if by_loops else ""
     return (
         f"blocks of {rows} x {columns}{how}, {passes}, {products}; {held / 1e6:.2g} MB held, "

@@ -60,7 +60,8 @@ class Plan:
 
     Attributes:
         steps: of both.
-        kept: the statistics of rows that the call keeps for its backward if it is recorded.
+        kept: what the call keeps for its backward if it is recorded: statistics of rows, or its
+            gradients for a gradient of 1.
     """
 
     steps: tuple[Step, ...]
@@ -100,15 +101,17 @@ def plan(kind: Kind, given: tuple[object, ...], device: str | None = None) -> Pl
     call = call_of(definition, kernel.fill_defaults(definition, given, None))
     steps = list(steps_of(call))
     kept = None if device else kind.keeping(call.named.values())
-    forward = call_of(kept[0], tuple(call.named.values())) if kept else call
+    forward = call_of(kept.forward, tuple(call.named.values())) if kept else call
     if kept:
-        backward = kept[1]
+        backward = kept.backward
+        if kept.is_scaled:
+            steps += [step_of(forward, choice) for choice in choose.choose_blocks(forward)]
     elif found := derived.backward(definition.formula):
         backward = derive.operator_of(found.formula, type(kind)).definition
     else:
         return Plan(tuple(steps))
     steps += steps_of(call_of(backward, gradient_arguments(backward, forward)))
-    outputs = kept[0].line.outputs[len(definition.line.outputs) :] if kept else ()
+    outputs = kept.forward.line.outputs[len(definition.line.outputs) :] if kept else ()
     return Plan(tuple(steps), kept=tuple(output.name for output in outputs))
 
 

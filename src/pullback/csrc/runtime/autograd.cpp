@@ -7,6 +7,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <sstream>
 
 namespace pullback {
@@ -247,21 +249,26 @@ bool is_worth_it(const Rows& rows, const at::Tensor& tensor) {
          elements / length >= rows.least_rows;
 }
 
-using KeepingPlace = std::optional<Keeping> Definition::*;
+using Place = std::optional<size_t>;
 
 /// Where the statistics of rows are that a call keeps, if it does: all its tensors have one dtype.
-KeepingPlace kept_of_rows(const Definition& definition, c10::ArrayRef<c10::IValue> arguments) {
+Place kept_of_rows(const Definition& definition, c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& own = tensor_of(arguments[definition.rows->argument]);
-  if (!is_worth_it(*definition.rows, own)) return nullptr;
+  if (!is_worth_it(*definition.rows, own)) return {};
   solve(definition.signature, arguments);  // so that errors name this operator
   const at::ScalarType dtype = own.scalar_type();
   for (const TensorSpec& input : definition.signature.inputs) {
     const at::Tensor& tensor = tensor_of(arguments[input.argument]);
-    if (tensor.defined() && tensor.is_floating_point() && tensor.scalar_type() != dtype)
-      return nullptr;
+    if (tensor.defined() && tensor.is_floating_point() && tensor.scalar_type() != dtype) return {};
   }
-  if (dtype == at::kFloat || dtype == at::kDouble) return &Definition::keeping;
-  return dtype == at::kBFloat16 || dtype == at::kHalf ? &Definition::keeping_of_half : nullptr;
+  if (dtype == at::kFloat || dtype == at::kDouble) return 0;
+  return dtype == at::kBFloat16 || dtype == at::kHalf ? Place(1) : Place();
+}
+
+/// What is kept at a place; null if there is nothing yet.
+const Keeping* kept_at(const Definition& definition, Place place) {
+  const bool is_there = place && *place < definition.keepings.size() && definition.keepings[*place];
+  return is_there ? &*definition.keepings[*place] : nullptr;
 }
 
 /// Returns how a call keeps statistics, if it does.
@@ -274,15 +281,15 @@ Kept keeping(const Entry& entry, const Definition& definition, c10::DispatchKeyS
   if (!plain || !definition.supply) return {definition};
   // Those of rows are known without Python, once it has made what keeps them.
   if (definition.rows) {
-    const KeepingPlace own = kept_of_rows(definition, arguments);
+    const Place own = kept_of_rows(definition, arguments);
     if (!own) return {definition};
-    if (definition.*own) return {definition, &*(definition.*own)};
+    if (const Keeping* found = kept_at(definition, own)) return {definition, found};
   }
-  if (!definition.supply->keep(entry, arguments)) return {definition};
+  const Place own = definition.supply->keep(entry, arguments);
   const Definition& now = *entry.definition.load();
-  if (!continues(now, definition)) return {definition};
-  const KeepingPlace own = now.rows ? kept_of_rows(now, arguments) : &Definition::keeping;
-  return own && now.*own ? Kept{now, &*(now.*own)} : Kept{definition};
+  if (!own || !continues(now, definition)) return {definition};
+  const Keeping* found = kept_at(now, own);
+  return found ? Kept{now, found} : Kept{definition};
 }
 
 /// The dispatch keys above the kernels. A Python function is watched for inputs that it changes, so
@@ -477,6 +484,17 @@ class AutogradFunctor final : public c10::OperatorKernel {
 
 }  // namespace
 
+namespace {
+
+/// Whether all is finite: a sum of everything tells, or is infinite itself.
+bool are_finite(const Tensors& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& each) {
+    return !each.defined() || std::isfinite(each.sum().item<double>());
+  });
+}
+
+}  // namespace
+
 variable_list Node::apply(variable_list&& grads) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const Signature& signature = definition.signature;
@@ -491,7 +509,13 @@ variable_list Node::apply(variable_list&& grads) {
   // A derivative that is recorded computes statistics again: what it reads has no history.
   const bool reads_kept = keeping && !c10::GradMode::is_enabled();
   const Program& program = reads_kept ? keeping->backward : *definition.backward;
+  // What changed in place since is refused, whether it is read or not.
+  for (uint64_t rest = reads_kept && keeping->is_scaled ? tensors : 0; rest; rest &= rest - 1)
+    values.argument(std::countr_zero(rest));
   Tensors results = run(signature, program, values, needed);
+  // Where 0 is multiplied by what is infinite, the gradient may be another one than this product.
+  if (reads_kept && keeping->is_scaled && !are_finite(results))
+    results = run(signature, *definition.backward, values, needed);
 
   std::optional<c10::SymIntArrayRef> batch;
   for (size_t k = 0; k < num_inputs() && !batch; ++k) {

@@ -77,9 +77,9 @@ class Supply {
   /// Defines the operator again with a derivative that it lacks, "backward" or "jvp", if it can.
   virtual void complete(const Entry& entry, const char* kind) = 0;
 
-  /// Whether a call keeps statistics for its gradients; the operator is then defined with a
-  /// `Keeping`.
-  virtual bool keep(const Entry&, c10::ArrayRef<c10::IValue>) { return false; }
+  /// Which of its `keepings` a call has for its gradients, if any; the operator is then defined
+  /// with it.
+  virtual std::optional<size_t> keep(const Entry&, c10::ArrayRef<c10::IValue>) { return {}; }
 
   /// Throws the reason why there is no derivative, unless there can be none.
   virtual void explain_missing(const Signature&) const {}

@@ -35,8 +35,8 @@ Entry& entry_of(const std::string& name) {
 void define(Definition given) {
   const std::lock_guard<std::mutex> lock(mutex);
   if (given.backward) find_reads(given.signature, *given.backward);
-  for (auto* keeping : {&given.keeping, &given.keeping_of_half})
-    if (*keeping) find_reads(given.signature, (*keeping)->backward);
+  for (auto& keeping : given.keepings)
+    if (keeping) find_reads(given.signature, keeping->backward);
   Entry& entry = entry_of(given.signature.name);
   if (const Definition* earlier = entry.definition;
       earlier && given.formula && continues(given, *earlier)) {

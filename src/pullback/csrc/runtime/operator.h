@@ -53,7 +53,8 @@ struct Program {
   std::vector<Reads> reads = {};                  // one a result, filled by `define`
 };
 
-/// How a call that is recorded keeps what its first derivative reads, the maxima and sums of rows.
+/// How a call that is recorded keeps what its first derivative reads: the maxima and sums of rows, or
+/// its gradients themselves.
 ///
 /// Another operator returns this behind the outputs. The node saves it, and nobody else sees it; a
 /// derivative that is itself recorded computes it again, and so is differentiable like any other.
@@ -61,6 +62,8 @@ struct Keeping {
   c10::OperatorName forward;
   size_t outputs = 0;  // of `forward`
   Program backward;    // reads them by their place
+  bool is_scaled =
+      false;  // it multiplies what was kept, the gradients for a gradient of 1, by another
 };
 
 /// Which calls keep statistics of the rows of a tensor: those for which it is worth an output more.
@@ -98,8 +101,8 @@ class Computation {
 struct Definition {
   Signature signature;
   std::optional<Program> backward, jvp;
-  /// The second is that of rows in half precision, whose statistics are kept in single.
-  std::optional<Keeping> keeping, keeping_of_half;
+  /// Of rows the second is that in half precision, whose statistics are kept in single.
+  std::vector<std::optional<Keeping>> keepings;
   std::optional<Rows> rows;
   NativeKernel cpu, cuda;
   std::optional<Formula> formula;                  // computes it on the devices that have no kernel

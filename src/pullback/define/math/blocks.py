@@ -64,7 +64,13 @@ class Sweep:
     """
 
     def __init__(
-        self, whole: Passes, statistics: Sequence[Statistic], tensors: Labels, *, settled: bool
+        self,
+        whole: Passes,
+        statistics: Sequence[Statistic],
+        tensors: Labels,
+        *,
+        settled: bool,
+        rows: str = "",
     ) -> None:
         """Make a pass.
 
@@ -73,10 +79,13 @@ class Sweep:
             statistics: some of one pass and pair.
             tensors: the indices of the formula's tensors.
             settled: whether all statistics that are read have their final values.
+            rows: the index whose blocks are gone through outside; chosen if none is given.
         """
         self.statistics = tuple(statistics)
         self.pair = statistics[0].pair
         self.rows, self.columns = _choose_rows(statistics)
+        if rows == self.columns:
+            self.rows, self.columns = self.columns, self.rows
         self.settled = settled
         names = {name for own in statistics for name in own.running}
         self.running = frozenset() if settled else frozenset(names)
@@ -158,8 +167,13 @@ class Sweep:
         return bool(intervals.find_conditions([node], self.pair)) and node.type == "bool"
 
     def _is_vector(self, node: Node) -> bool:
-        """Return whether a value is computed before: it has only rows or only columns."""
-        if len(node.free & self.pair) != 1 or node.op in (NUMBER, SCALAR):
+        """Return whether a value is computed before: it has only rows or only columns.
+
+        Or it is a total of all of them: a block has only its own.
+        """
+        extents = [self.whole.ranges[index] for index in self.pair]
+        is_total = node.op in REDUCTIONS and node.size in extents and not node.free & self.pair
+        if not (is_total or len(node.free & self.pair) == 1) or node.op in (NUMBER, SCALAR):
             return False
         if node.op == READ:
             return any(place.nodes for place in node.places)
@@ -230,9 +244,14 @@ class Sweep:
 
     @cached_property
     def has_loops(self) -> bool:
-        """Whether a block of which nothing is known is products of matrices and loops."""
+        """Whether any block is products of matrices and loops."""
+        return self.looped_anywhere is not None
+
+    @cached_property
+    def looped_anywhere(self) -> LoopedBlock | None:
+        """A block of which nothing is known, as products of matrices and loops."""
         block = self.block((None,) * len(self.conditions), lambda _: False)
-        return block is not None and self.looped(block) is not None
+        return None if block is None else self.looped(block)
 
     def truths(self, bounds: intervals.Bounds) -> Truths:
         """Return which conditions hold on a block."""

@@ -127,6 +127,15 @@ class LoopedBlock:
     dims: Mapping[str, tuple[Affine, ...]]
     batches: Mapping[str, tuple[str | None, ...]]
 
+    def identity(self, product: Contraction) -> object:
+        """Return what is equal for equal products, whatever else blocks of a pass compute."""
+        parts = {part.name: part for part in self.operands}
+        factors = [
+            (parts[factor.name].tensor, parts[factor.name].windows, factor.places)
+            for factor in (product.rows, product.columns)
+        ]
+        return *factors, product.bound, product.size
+
     @property
     def tensors(self) -> dict[str, None]:
         """The names of the tensors that are read or written."""

@@ -241,17 +241,20 @@ struct Steps {
 /// A pass over blocks.
 struct Program {
   std::vector<int64_t> batches;  // how far the indices of batches run
-  int64_t rows, columns;         // of all blocks together
+  int64_t first;                 // row of all blocks together
+  int64_t rows, columns;         // where these end
   int64_t block_rows, block_columns;
   int64_t memory;  // bytes that a task has for itself
   bool is_double;
   bool turns;                   // whether something of the columns is written
+  bool follows;                 // whether rows come in their order, in each column, too
   int64_t parts;                // how many rows of blocks have sums of their own; or 0
   std::vector<Steps> kinds;     // of blocks
   std::vector<int64_t> blocks;  // of every row of blocks, the kinds of all its blocks; or -1
 
   explicit Program(Numbers& numbers)
       : batches(numbers.many()),
+        first(numbers.one()),
         rows(numbers.one()),
         columns(numbers.one()),
         block_rows(numbers.one()),
@@ -259,12 +262,13 @@ struct Program {
         memory(numbers.one()),
         is_double(numbers.one() != 0),
         turns(numbers.one() != 0),
+        follows(numbers.one() != 0),
         parts(numbers.one()),
         kinds(numbers.parts<Steps>(batches.size())),
         blocks(numbers.many()) {}
 
   at::ScalarType type() const { return is_double ? at::kDouble : at::kFloat; }
-  int64_t down() const { return (rows + block_rows - 1) / block_rows; }
+  int64_t down() const { return (rows - first + block_rows - 1) / block_rows; }
   int64_t across() const { return (columns + block_columns - 1) / block_columns; }
   int64_t kind(int64_t row, int64_t column) const {
     return blocks[static_cast<size_t>(row * across() + column)];
@@ -305,7 +309,7 @@ struct Run {
     }
     Block block{};
     block.batch = batch.data();
-    block.first_row = task.row * program.block_rows;
+    block.first_row = program.first + task.row * program.block_rows;
     block.rows = std::min(program.block_rows, program.rows - block.first_row);
     for (int64_t column = task.begin; column < task.end; ++column) {
       const int64_t kind = program.kind(task.row, column);
@@ -336,12 +340,14 @@ struct Run {
 
   /// Each row of blocks is a task. Where columns are written too there are as many turns as blocks,
   /// and in each a row of blocks has another column: so what is added to anything comes in an
-  /// order that does not depend on the number of threads.
+  /// order that does not depend on the number of threads. Rows that follow on others, of which a
+  /// program before had some, are added in their order, however many a program has.
   int all() const {
     int64_t many = 1;
     for (const int64_t size : program.batches) many *= size;
     const int64_t down = program.down(), across = program.across();
-    const int64_t turns = program.turns ? std::max(down, across) : 1;
+    const int64_t most = program.follows ? down + across - 1 : std::max(down, across);
+    const int64_t turns = program.turns ? most : 1;
     for (int64_t turn = 0; turn < turns; ++turn) {
       std::vector<std::vector<Task>> found;
       for (int64_t batch = 0; batch < many; ++batch) {
@@ -349,9 +355,9 @@ struct Run {
         for (int64_t k = 0; k < down; ++k) {
           // The first and the last rows in turn: under a causal mask a thread has as much as others.
           const int64_t row = k % 2 ? down - 1 - k / 2 : k / 2;
-          const int64_t column = (row + turn) % turns;
-          const bool is_whole = !program.turns;
-          if (!is_whole && (column >= across || program.kind(row, column) < 0)) continue;
+          const int64_t column = program.follows ? turn - row : (row + turn) % turns;
+          const bool is_whole = !program.turns, is_there = column >= 0 && column < across;
+          if (!is_whole && (!is_there || program.kind(row, column) < 0)) continue;
           const Task task = {batch, row, is_whole ? 0 : column, is_whole ? across : column + 1};
           const auto shares = [&](const std::vector<Task>& other) {
             return program.parts && other[0].row % program.parts == row % program.parts;

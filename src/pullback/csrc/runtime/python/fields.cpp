@@ -164,7 +164,7 @@ Program read_program(PyObject* object) {
 Keeping read_keeping(PyObject* object) {
   const Fields f(object);
   return {c10::OperatorName(f.text("forward"), ""), static_cast<size_t>(f.integer("outputs")),
-          read_program(f["backward"])};
+          read_program(f["backward"]), f.boolean("is_scaled")};
 }
 
 Rows read_rows(PyObject* object) {
@@ -221,8 +221,8 @@ Definition read_definition(PyObject* dictionary) {
   signature.masked = f.boolean("masked");
   definition.backward = f.optional("backward", read_program);
   definition.jvp = f.optional("jvp", read_program);
-  definition.keeping = f.optional("keeping", read_keeping);
-  definition.keeping_of_half = f.optional("keeping_of_half", read_keeping);
+  definition.keepings =
+      f.list("keepings", [](PyObject* keeping) { return optional(keeping, read_keeping); });
   definition.rows = f.optional("rows", read_rows);
   definition.cpu = read_kernel(f["cpu"]);
   definition.cuda = read_kernel(f["cuda"]);

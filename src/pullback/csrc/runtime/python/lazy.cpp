@@ -53,13 +53,15 @@ void PythonSupply::complete(const Entry& entry, const char* kind) {
   result_of(PyObject_CallFunction(supply.complete_, "s", kind));
 }
 
-bool PythonSupply::keep(const Entry& entry, c10::ArrayRef<c10::IValue> arguments) {
-  if (keep_ == Py_None) return false;
+std::optional<size_t> PythonSupply::keep(const Entry& entry, c10::ArrayRef<c10::IValue> arguments) {
+  if (keep_ == Py_None) return {};
   const WithGil held(entry.definition.load()->signature);
   const Object given(result_of(PyTuple_New(arguments.size())));
   for (size_t k = 0; k < arguments.size(); ++k)
     PyTuple_SET_ITEM(given.get(), k, result_of(wrap(arguments[k])).release());
-  return result_of(PyObject_CallObject(keep_, given.get())).get() == Py_True;
+  const Object place(result_of(PyObject_CallObject(keep_, given.get())));
+  if (place.get() == Py_None) return {};
+  return PyLong_AsSize_t(place.get());
 }
 
 }  // namespace pullback

@@ -15,7 +15,7 @@ class PythonSupply final : public Supply {
   const CompiledLoop& loop(const Signature& signature, const Formula& formula,
                            const Loops::Key& key) override;
   void complete(const Entry& entry, const char* kind) override;
-  bool keep(const Entry& entry, c10::ArrayRef<c10::IValue> arguments) override;
+  std::optional<size_t> keep(const Entry& entry, c10::ArrayRef<c10::IValue> arguments) override;
   const void* identity() const override { return complete_; }
 
  private:
