@@ -482,10 +482,6 @@ class AutogradFunctor final : public c10::OperatorKernel {
   const Entry& entry_;
 };
 
-}  // namespace
-
-namespace {
-
 /// Whether all is finite: a sum of everything tells, or is infinite itself.
 bool are_finite(const Tensors& tensors) {
   return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& each) {
