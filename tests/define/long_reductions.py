@@ -118,6 +118,18 @@ LINES: Mapping[str, tuple[str, int, int | None]] = {
         1,
         2,
     ),
+    "all pairs": (
+        "f(q[n, d], k[m, d]) -> l[] = s[n, m] = sum[d](q[n, d]*k[m, d]); "
+        "t = max[n, m](s[n, m]); l = t + log(sum[n, m](exp(s[n, m] - t)))",
+        2,
+        2,
+    ),
+    "greatest of the row before": (
+        f"f{QKV}) -> o[n, e] = s[n, m] = {SCORES}; z[n] = max[m](s[n, m]); "
+        "o = sum[m](exp(s[n, m] - pad(z[n - 1]))*v[m, e])",
+        1,
+        2,
+    ),
     "both ways": (
         "f(q[n, d], k[m, d]) -> (a[n], b[m]) = s[n, m] = sum[d](q[n, d]*k[m, d]); "
         "a = max[r](s[n, r]) + log(sum[m](exp(s[n, m] - max[r](s[n, r])))); "
@@ -200,6 +212,8 @@ LINES: Mapping[str, tuple[str, int, int | None]] = {
 # The passes of gradients that read statistics, if they are not one less: None if there are none.
 READING = {
     **dict.fromkeys(["sigmoid", "Gaussian", "nearest", "places both ways", "place after a sum"]),
+    # The first row has no row before it.
+    "greatest of the row before": None,
     # Each place is a pass of its own.
     "greatest difference": 1,
     # The sum of the rows' gradients is no statistic of the values.

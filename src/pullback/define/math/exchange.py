@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pullback.define.math.node import SUM, Node, names_read
+from pullback.define.math.node import READ, SUM, Node, in_order, names_read
 from pullback.define.math.term import add_parts, split_sum, term_of
 
 
@@ -16,16 +16,22 @@ def _reads(node: Node, names: Iterable[str]) -> bool:
     return not set(names).isdisjoint(names_read([node]))
 
 
-def may_exchange(op: str, body: Node, index: str, other: str) -> bool:
+def may_exchange(op: str, body: Node, index: str, own: Node) -> bool:
     """Return whether what was reduced with one value of a statistic serves with a newer one.
+
+    Not if it depends on the statistic of other rows, whose newer values come later, as on the
+    greatest of all scores.
 
     Args:
         op: of the reduction.
         body: what is reduced.
         index: over which index.
-        other: the name of the statistic, which lacks the index.
+        own: the read of the statistic at its own indices, which lacks the index.
     """
     if op != SUM or body.type != "real":
+        return False
+    other = own.name
+    if any(node.op == READ and node.name == other and node is not own for node in in_order([body])):
         return False
     term = term_of(body)
     if any(_reads(part, [other]) for part in (*term.conditions, *term.under)):

@@ -341,7 +341,7 @@ class Maker:
         for other in inside:
             same = (other.index, other.pair) == (index, pair)
             shares = (
-                same and index not in other.labels and may_exchange(op, body, index, other.name)
+                same and index not in other.labels and may_exchange(op, body, index, other.node)
             )
             level = max(level, other.level + (not shares))
         running = tuple(other.name for other in inside if other.level == level)

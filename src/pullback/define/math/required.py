@@ -251,6 +251,16 @@ def is_inside_for_facts(indexed: Formula, check: Check, place: Affine, extent: A
     return all(is_positive(end, check.facts, ranges) for end in (place, extent - 1 - place))
 
 
+def is_inside(indexed: Formula, check: Check) -> bool:
+    """Return whether a read of a tensor is inside wherever its indices have values, at any size."""
+    dimensions = zip(check.node.places, _dimensions(indexed, check.node.name), strict=True)
+    return all(
+        label == BATCH
+        or (not is_data(place) and is_inside_for_facts(indexed, check, place, extent))
+        for place, (label, extent) in dimensions
+    )
+
+
 def list_left(check: Check, place: Affine, extent: Affine) -> tuple[list[Affine], list[Affine]]:
     """Return what is left before and behind a place less each fact, of which one is not negative.
 

@@ -40,6 +40,7 @@ from pullback.define.math.passes import Passes, Unfit, make_passes
 from pullback.define.math.program import FormulaFacts
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import argmax_of, rewrite_nodes, substitute
+from pullback.define.math.required import Check, find_unguarded, is_inside
 from pullback.define.math.tiles import Pair, find_tiles, open_outputs
 
 
@@ -234,8 +235,10 @@ def _find_kept(
         if node.op == READ and tuple(place.index for place in node.places) == labels
     }
     placed = {own.greatest for own in whole.statistics if own.name in returned}
-    free = FreeNames(formula.line)
+    free, partial = FreeNames(formula.line), _find_partial(formula, whole)
     for own in whole.statistics:
+        if own.name in partial:
+            continue
         indices = [index for index in own.labels if index != BATCH]
         dims = [names[size] for i in indices if (size := whole.ranges[i]) in names]
         is_named = len(set(dims)) == len(indices)
@@ -251,6 +254,32 @@ def _find_kept(
             name = free.fresh("_".join([ARGMAX, *dims]))
             place = Tensor(name=name, dims=dims_of, dtype="int64", detached=True)
             yield (own.name, ARGMAX), place
+
+
+def _find_partial(formula: Formula, whole: Passes) -> set[str]:
+    """Return the statistics that some rows do not have: what these would read is outside.
+
+    A condition around them, as that of `pad`, holds for the other rows.
+    """
+    by_name = {own.name: own for own in whole.statistics}
+
+    def read_in(node: Node) -> list[Check]:
+        return [check for check in find_unguarded(node) if check.node.op == READ]
+
+    of_all, left = set[str](), [*whole.elements]
+    while left:
+        names = {check.node.name for check in read_in(left.pop())} & by_name.keys() - of_all
+        of_all |= names
+        left += [by_name[name].body for name in names]
+    partial = set[str]()
+    for own in whole.statistics:
+        checks = [] if own.name in of_all else read_in(own.body)
+        for check in checks:
+            within = replace(check, around=(*whole.ranges.items(), *check.around))
+            is_of_tensor = check.node.name not in by_name
+            if check.node.name in partial or (is_of_tensor and not is_inside(formula, within)):
+                partial.add(own.name)
+    return partial
 
 
 class _Cut:
