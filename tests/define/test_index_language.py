@@ -417,6 +417,14 @@ def test_read_outside_is_refused_where_it_leaves() -> None:
     assert "pad(x[h + 1]) is 0 there" in message
 
 
+def test_an_error_in_a_part_names_the_index_that_its_reader_has() -> None:
+    line = (
+        "(q[n, d], k[n, d], v[m]) -> o[n] = a[n, m] = sum[d](q[n, d]*k[m, d]);"
+        " t[n] = max[m](a); o = t + sum[m](v[m])"
+    )
+    assert "'m' runs over size(m)" in refusal(line)
+
+
 def test_formula_that_is_nested_too_deep_is_refused() -> None:
     limit = sys.getrecursionlimit()
     try:

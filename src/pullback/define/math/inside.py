@@ -100,7 +100,9 @@ def _outside(
     written = shown if shown.endswith("]") and " of " not in shown else f"{name}[...]"
     padded = f"pad({written}) is 0 there"
     if index is not None and program.labels.get(name):
-        found = next((each for each in scope.values() if each.key == index), None)
+        # In a part it may be an index of what is around that part.
+        every = (*scope.values(), *program.indices)
+        found = next((each for each in every if each.key == index), None)
         runs = format_size(program.ranges.size(index))
         own = found.name if found else index
         return OutOfBounds.error(
