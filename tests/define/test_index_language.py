@@ -417,6 +417,10 @@ def test_read_outside_is_refused_where_it_leaves() -> None:
     assert "pad(x[h + 1]) is 0 there" in message
 
 
+def test_brackets_without_an_index_are_no_part_of_a_formula() -> None:
+    assert "has no brackets in a formula: t" in refusal("(x[n]) -> y[] = t[] = max[n](x); y = 2*t")
+
+
 def test_an_error_in_a_part_names_the_index_that_its_reader_has() -> None:
     line = (
         "(q[n, d], k[n, d], v[m]) -> o[n] = a[n, m] = sum[d](q[n, d]*k[m, d]);"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -51,10 +52,13 @@ def parse_statement(text: str, of: str) -> ast.stmt:
             return ast.parse(text.replace("\n", " ")).body[0]
     except SyntaxError as error:
         column = max((error.offset or 1) - 1, 0)
+        help = "statements are separated by ';'" if "\n" in text else None
+        if bare := re.search(r"(\w+)\s*\[\s*\]", text):
+            help = f"what has no indices has no brackets in a formula: {bare[1]}"
         raise FormulaSyntax.error(
             f"{of}: {error.msg}",
             at=f"{text}\n{' ' * column}^",
-            help="statements are separated by ';'" if "\n" in text else None,
+            help=help,
         ) from None
     except (RecursionError, MemoryError, ValueError) as error:
         raise FormulaSyntax.error(f"{of}: the formula cannot be read: {error}") from None
