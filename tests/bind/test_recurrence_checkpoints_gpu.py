@@ -19,8 +19,8 @@ from pullback.kernels.loops import checkpoints as scan_kernels
 from pullback.kernels.loops.cuda import Cuda
 from tests.bind import test_recurrence_checkpoints as on_cpu
 from tests.bind.cuda_modes import alone, run_watched
+from tests.bind.few_states import define, gradients, keeping_all, keeps_few, large
 from tests.bind.recurrences import SCAN, selective_scan
-from tests.bind.test_recurrence_checkpoints import define, gradients, keeping_all, keeps_few, large
 
 __all__ = ["large"]
 
@@ -304,7 +304,7 @@ import sys
 import torch
 from pullback.bind.loops import scans
 from pullback.bind.math import recur
-from tests.bind.test_recurrence_checkpoints import define, gradients, keeps_few
+from tests.bind.few_states import define, gradients, keeps_few
 from tests.bind.test_recurrence_checkpoints_gpu import ALL, draw
 for least in ("LARGE", "LANES", "MANY_STEPS", "FEW"):
     setattr(recur, least, 0)
