@@ -540,6 +540,54 @@ def test_an_output_may_sum_over_what_it_reads_at_the_same_step() -> None:
     torch.testing.assert_close(own(x, c), (c * h[..., None]).sin().sum(-1))
 
 
+def walk(step: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Tensor:
+    """Return all states, from one of zeros on."""
+    return torch.stack([*itertools.accumulate(x, step, initial=torch.zeros_like(x[0]))][1:])
+
+
+# Second derivatives whose steps are a sum with a condition, read a state at a place that data
+# gives, and need in two states under other conditions what is computed before them.
+SECOND: dict[str, tuple[str, Callable[[Tensor, Tensor], Tensor]]] = {
+    "sum of squares": (
+        "(x[t, d], w[t, d]) -> l[] = c[t, d] = pad(c[t - 1, d]) + x; l = sum[t, d](w*c**2)",
+        lambda x, w: (w * x.cumsum(0) ** 2).sum(),
+    ),
+    "best path": (
+        "(x[t, d], w[d, d]) -> v[t, d] = max[e](pad(v[t - 1, e]) + w[d, e]) + x",
+        lambda x, w: walk(lambda v, now: (v + w).amax(-1) + now, x),
+    ),
+    "normalised": (
+        "(x[t, d], w[d, e]) -> h[t, d] = u[t, d] = sum[e](w[d, e]*pad(h[t - 1, e])) + x;"
+        " h = u/sqrt(1 + sum[k](u[t, k]**2))",
+        lambda x, w: walk(
+            lambda h, now: (h @ w.T + now) / (1 + (h @ w.T + now).square().sum()).sqrt(), x
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+@pytest.mark.parametrize("length", [3, pytest.param(1, marks=pytest.mark.thorough)])
+def test_second_derivatives_are_those_of_a_loop(name: str, length: int, seed: int) -> None:
+    line, loop = SECOND[name]
+    operator = pb.operator(f"second::{name.split(maxsplit=1)[0]}_{length}{line}")
+    x = torch.randn(length, 3, dtype=DOUBLE, requires_grad=True)
+    w = torch.randn(length if "w[t" in line else 3, 3, dtype=DOUBLE, requires_grad=True)
+    tangents = torch.randn_like(x), torch.randn_like(w)
+
+    def differentiated(function: Callable[..., Tensor]) -> tuple[Tensor, ...]:
+        value = function(x, w)
+        grad = torch.full_like(value, 0.5).requires_grad_()
+        first = torch.autograd.grad(value, (x, w), grad, create_graph=True)
+        second = torch.autograd.grad(
+            first, (x, w, grad), tangents, allow_unused=True, materialize_grads=True
+        )
+        forward = torch.func.jvp(function, (x.detach(), w.detach()), tangents)[1]
+        return (*first, *second, forward)
+
+    torch.testing.assert_close(differentiated(operator), differentiated(loop))
+
+
 @pytest.mark.usefixtures("looped")
 @pytest.mark.parametrize("name", ["lru", pytest.param("heat", marks=pytest.mark.thorough)])
 def test_loops_compute_the_gradients_of_gradients(name: str) -> None:

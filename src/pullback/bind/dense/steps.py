@@ -97,6 +97,7 @@ class _Run:
     Attributes:
         values: the arguments and states by name.
         known: the states at each time so far.
+        missing: those of them that `values` do not have yet.
         unbound: inputs at each time.
         is_recorded: whether autograd sees the operations, so that nothing may be written to twice.
     """
@@ -104,6 +105,7 @@ class _Run:
     def __init__(self, call: StatesCall, group: Group, values: Mapping[str, object]) -> None:
         self.call, self.group, self.values = call, group, dict(values)
         self.known: dict[str, dict[int, Tensor]] = {state.name: {} for state in group.states}
+        self.missing: dict[str, dict[int, Tensor]] = {state.name: {} for state in group.states}
         self.unbound: dict[tuple[str, int], tuple[Tensor, ...]] = {}
         self.is_recorded = torch.is_grad_enabled()
 
@@ -119,12 +121,9 @@ class _Run:
         where = [state.indices.index(time) for state in group.states]
         length = call.number(group.states[0].extents[where[0]])
         for t in range(length) if direction > 0 else range(length - 1, -1, -1):
-            step, results = self.compute_step(time, t)
-            whole = {p.name for p in step.formula.line.parameters}
-            for state, dim, value in zip(group.states, where, results, strict=True):
-                self.known[state.name][t] = value
-                if state.name in whole:
-                    self.values[state.name] = self.with_time(state, dim, t, value)
+            _, results = self.compute_step(time, t)
+            for state, value in zip(group.states, results, strict=True):
+                self.known[state.name][t] = self.missing[state.name][t] = value
         for state, dim in zip(group.states, where, strict=True):
             own = self.known[state.name]
             self.values[state.name] = torch.stack([own[t] for t in range(length)], dim)
@@ -133,6 +132,9 @@ class _Run:
         """Return the step of one time, and what the states become."""
         known = tuple(condition.holds(t) for condition in self.conditions)
         step = _step(self.call.formula, self.group, known)
+        whole = {p.name for p in step.formula.line.parameters}
+        for state in (s for s in self.group.states if s.name in whole):
+            self.complete(state, state.indices.index(time))
         given = {each.name: self.take(each, time, t) for each in step.slices}
         return step, self.evaluate(step.formula, {**given, str(step.time): t}, {})
 
@@ -173,12 +175,14 @@ class _Run:
             found |= {other.name: value for other, value in zip(others, made, strict=True)}
         return found
 
-    def with_time(self, state: State, dim: int, t: int, value: Tensor) -> Tensor:
-        """Return a state with one more time, for steps that read it as a whole."""
-        if self.is_recorded:
-            return self.state(state).select_scatter(value, dim, t)
-        self.state(state).select(dim, t).copy_(value)
-        return self.state(state)
+    def complete(self, state: State, dim: int) -> None:
+        """Have a state hold all times so far: a step reads it as a whole."""
+        for t, value in self.missing[state.name].items():
+            if self.is_recorded:
+                self.values[state.name] = self.state(state).select_scatter(value, dim, t)
+            else:
+                self.state(state).select(dim, t).copy_(value)
+        self.missing[state.name].clear()
 
     def take(self, each: steps.Slice, time: str, t: int) -> Tensor:
         """Return a tensor at one time; what is outside is not selected, and may be anything."""

@@ -80,7 +80,7 @@ def find_cumulative(formula: Formula, group: Group) -> Cumulative | None:
         return None
     if element is None or walk.first not in walk.exceptions:
         return None
-    same = (state.indices, walk.whole)
+    same = (state.indices, None if walk.is_cut else walk.whole)
     lines = zip(formula.line.outputs, formula.nodes, strict=True)
     others = {
         **{o.name: (o.labels, n) for o, n in lines if o.name not in formula.states},
@@ -119,6 +119,7 @@ class _Walk:
         starts: whether the first place has a value of its own.
         exceptions: the places at which the step before is not read.
         whole: the step without the conditions around what combines.
+        is_cut: whether what is combined lacks its value at the last place.
     """
 
     def __init__(self, state: State, weight: tuple[str, int]) -> None:
@@ -131,6 +132,7 @@ class _Walk:
         self.starts = False
         self.exceptions: set[Affine] = set()
         self.whole: Node | None = None
+        self.is_cut = False
 
     def element(self, node: Node) -> Node | None:
         """Return what a step combines with the one before; None for that one itself."""
@@ -178,6 +180,7 @@ class _Walk:
             self.starts = True
         if inner is not None and self.reads_beside(inner):
             # What only that branch reads may be outside.
+            self.is_cut |= exception == self.last
             zero = number(0) if inner.type == "int" else number(0.0)
             guarded = [node.args[0], zero, zero]
             guarded[place] = inner

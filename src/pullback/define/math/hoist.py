@@ -34,7 +34,17 @@ class Hoisted:
 
 
 class _Sums(Search):
-    """What no state decides in the steps of a formula: sums, and functions of them within sums."""
+    """What no state decides in the steps of a formula: sums, and functions of them within sums.
+
+    Attributes:
+        is_complete: whether all have been found, and the places are looked for that need them.
+    """
+
+    is_complete = False
+
+    def fits(self, node: Node, state: State) -> bool:
+        """Return whether an expression is one of them."""
+        return not self.is_complete or node in self.contexts
 
     def takes(self, node: Node, state: State) -> bool:
         """Return whether an expression has a sum, and no state decides it."""
@@ -52,13 +62,16 @@ def hoist(formula: Formula, nested: Sequence[bool]) -> Hoisted:
             sums of others as they are.
     """
     found, changed = _Sums(formula), {*compress(formula.groups, nested)}
-    for state in (state for group in formula.groups if group in changed for state in group.states):
+    states = [state for group in formula.groups if group in changed for state in group.states]
+    for state in states:
+        found.visit(state.node, (), state)
+    # What was found within a sum is read wherever it is, and so is needed there, too.
+    found.depth, found.is_complete = 1, True
+    for state in states:
         found.visit(state.node, (), state)
     parts = found.parts()
     if not parts:
         return Hoisted(formula=formula)
-    # What was found within a sum is read wherever it is.
-    found.depth = 1
     groups = tuple(
         _rewrite_group(found, group, always=group not in changed) for group in formula.groups
     )
