@@ -280,30 +280,17 @@ RECURRENCES = (
         shapes=((8, 1000, 256), (8, 1000, 256), (8, 256)),
         small=((2, 9, 40), (2, 9, 40), (2, 40)),
     ),
-    recurrence(
-        "scan 2x1000x256x16",
-        recurrence_lines.SCAN,
-        scan_loop,
-        most=0.05,
-        shapes=scan_shapes(2, 1000, 256, 16),
-        small=scan_shapes(2, 7, 9, 5),
-    ),
-    # Of these few states are kept: few threads, and as many as wait for memory.
-    recurrence(
-        "scan 2x8000x256x16",
-        recurrence_lines.SCAN,
-        scan_loop,
-        most=0.05,
-        shapes=scan_shapes(2, 8000, 256, 16),
-        small=scan_shapes(2, 7, 9, 5),
-    ),
-    recurrence(
-        "scan 16x512x1024x16",
-        recurrence_lines.SCAN,
-        scan_loop,
-        most=0.05,
-        shapes=scan_shapes(16, 512, 1024, 16),
-        small=scan_shapes(2, 7, 9, 5),
+    # Of the last two few states are kept: few threads, and as many as wait for memory.
+    *(
+        recurrence(
+            "scan " + "x".join(map(str, sizes)),
+            recurrence_lines.SCAN,
+            scan_loop,
+            most=0.05,
+            shapes=scan_shapes(*sizes),
+            small=scan_shapes(2, 7, 9, 5),
+        )
+        for sizes in ((2, 1000, 256, 16), (2, 8000, 256, 16), (16, 512, 1024, 16))
     ),
     recurrence(
         "soft-DTW 32x512x512",

@@ -14,11 +14,11 @@ from pullback.define.math.blocks import Passing, Sweep, make_passing
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine
 from pullback.define.math.lower import is_contraction, product_of
-from pullback.define.math.node import REDUCTIONS, SUM, Node, in_order
+from pullback.define.math.node import SUM, Node, in_order
 from pullback.define.math.panels import Panels, find_panels
 from pullback.define.math.passes import Unfit
 from pullback.define.math.statistics import Keeping
-from pullback.define.math.tiles import find_tiles, open_outputs
+from pullback.define.math.tiles import find_product_tiles
 
 
 def products_in(sweep: Sweep) -> Iterator[tuple[object, frozenset[str], tuple[Affine, ...]]]:
@@ -87,9 +87,7 @@ def saves_products(kept: Keeping, other: Keeping) -> bool:
 def _count_of(formula: Formula, wanted: Sequence[bool]) -> int:
     """Return how many products a formula has by blocks on a CPU; 0 if that cannot be."""
     labels = [output.labels for output in formula.line.outputs]
-    indices, opened, _ = open_outputs(formula.nodes, labels, formula.sizes)
-    tiles = find_tiles(opened, indices)
-    pairs = {pair for pair, node in tiles if node.op in REDUCTIONS and node.type == "real"}
+    pairs = {pair for pair, _ in find_product_tiles(formula.nodes, labels, formula.sizes)}
     try:
         passing = make_passing(formula, formula.nodes, sorted(pairs, key=sorted), wanted)
     except Unfit:

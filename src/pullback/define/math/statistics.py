@@ -29,7 +29,6 @@ from pullback.define.math.node import (
     MAX,
     NUMBER,
     READ,
-    REDUCTIONS,
     SUM,
     Node,
     in_order,
@@ -41,7 +40,7 @@ from pullback.define.math.program import FormulaFacts
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import argmax_of, rewrite_nodes, substitute
 from pullback.define.math.required import Check, find_unguarded, is_inside
-from pullback.define.math.tiles import Pair, find_tiles, open_outputs
+from pullback.define.math.tiles import Pair, find_product_tiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,10 +132,7 @@ def _find_products(formula: Formula) -> Iterator[tuple[Pair, Node]]:
     if formula.pointwise or formula.groups or formula.line.returns_gradients:
         return
     labels = [output.labels for output in formula.line.outputs]
-    indices, opened, _ = open_outputs(formula.nodes, labels, formula.sizes)
-    for pair, node in find_tiles(opened, indices):
-        if node.op in REDUCTIONS and node.type == "real":
-            yield pair, node
+    yield from find_product_tiles(formula.nodes, labels, formula.sizes)
 
 
 def _find_rows(formula: Formula) -> Iterator[tuple[Node, Tensor, Rows]]:

@@ -112,6 +112,19 @@ def find_tiles(nodes: Sequence[Node], indices: Indices) -> Iterator[tuple[Pair, 
                             yield frozenset((own, other)), part
 
 
+def find_product_tiles(
+    nodes: Sequence[Node], labels: Sequence[Sequence[str]], sizes: Mapping[str, Affine]
+) -> Iterator[tuple[Pair, Node]]:
+    """Yield the tiles of some outputs that are products of matrices.
+
+    Args: as `open_outputs`.
+    """
+    indices, opened, _ = open_outputs(nodes, labels, sizes)
+    for pair, node in find_tiles(opened, indices):
+        if node.op in REDUCTIONS and node.type == "real":
+            yield pair, node
+
+
 @dataclass(frozen=True, kw_only=True)
 class Placed:
     """`sum[over](where(label == place, body, 0))`: a tile's values go where its indices say.
