@@ -12,7 +12,7 @@ import torch
 from benchmarks.gpu import exact
 from benchmarks.gpu.candidates import compiled, define
 from benchmarks.gpu.cases import FORMULAS, LOOPS, RECURRENCES
-from benchmarks.gpu.measuring import Measuring
+from benchmarks.gpu.measuring import Measuring, draw_gradient
 from benchmarks.gpu.place import Place
 from pullback.bind.loops import gpu
 
@@ -31,7 +31,7 @@ def main(name: str, by: str, *, rehearsal: bool) -> dict[str, object]:
         begin = time.perf_counter()
         operator = define(case)
         seconds["defined"] = time.perf_counter() - begin
-        now.grad = torch.ones_like(operator(*now.inputs))
+        now.grad = draw_gradient(operator(*now.inputs))
         torch.cuda.synchronize()
         seconds["forward"] = time.perf_counter() - begin
         output, gradients = now.run(operator)

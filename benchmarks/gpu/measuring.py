@@ -49,9 +49,7 @@ class Measuring:
         output = self.attempt(OURS, lambda: operator(*self.inputs))
         shape = self.case.eager if output is None else None
         output = shape(*self.inputs) if shape else output
-        draw = torch.Generator("cuda").manual_seed(1)
-        grad = torch.rand(output.shape, device="cuda", generator=draw) + 0.5
-        self.grad = grad.to(output.dtype)
+        self.grad = draw_gradient(output)
         self.wanted = exact.compute_exactly(self.case, self.inputs, self.grad)
         self.try_one(OURS, lambda: operator, found)
         if any(": PyTorch (measured" in way for way in ways or []):
@@ -124,6 +122,12 @@ class Measuring:
         # What is no input is the output.
         read = [names.get(name, self.grad) for name in saved]
         return bytes_of([*read, self.grad, *real])
+
+
+def draw_gradient(output: Tensor) -> Tensor:
+    """Return what arrives at an output: no ones, of which a softmax's gradient is 0."""
+    draw = torch.Generator("cuda").manual_seed(1)
+    return (torch.rand(output.shape, device="cuda", generator=draw) + 0.5).to(output.dtype)
 
 
 def measure(case: Case, place: Place, budget: float) -> Iterator[Timing]:

@@ -16,10 +16,11 @@ from torch import Tensor
 
 import pullback as pb
 from pullback.bind.loops import gpu, nests
-from pullback.bind.loops.backends import CpuBackend, CudaBackend, Runner, find_backend
+from pullback.bind.loops.backends import CpuBackend, CudaBackend, Runner, find_backend, unit_of
 from pullback.bind.loops.nests import Own
 from pullback.bind.math import samples, verify
-from pullback.define.math import derived
+from pullback.define import parse
+from pullback.define.math import derived, notation
 from pullback.diagnostic import PullbackError
 from pullback.kernels import toolchain
 from pullback.kernels.loops import cuda
@@ -47,6 +48,7 @@ from tests.bind.test_index_loops import (
     sizes_for,
 )
 from tests.forked import in_fork
+from tests.telling import telling
 
 __all__ = ["way"]
 
@@ -386,9 +388,8 @@ def attributes(own: Own, driver: Any) -> list[tuple[str, int, int]]:
 # --- NVRTC
 
 
-@pytest.mark.thorough
 @pytest.mark.skipif(NVRTC is None, reason="no NVRTC here")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", telling(NAMES, ["weighted"]))
 def test_nvrtc_compiles_every_loop_without_a_toolkit(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,6 +400,20 @@ def test_nvrtc_compiles_every_loop_without_a_toolkit(
     assert found
     for own in found:
         assert compiled_by_nvrtc(own, "sm_90")
+
+
+@pytest.mark.skipif(NVRTC is None, reason="no NVRTC here")
+def test_by_nvrtc_lines_of_one_name_have_libraries_of_their_own() -> None:
+    """A line that is edited keeps its name, and its launchers are those of the line before."""
+    assert NVRTC
+    sizes, keys = {"n": 300, "m": 300}, set[str]()
+    for factor in (2, 3):
+        line = f"demo::edited(x[n, m]) -> y[n] = sum[m](exp({factor}*x[n, m]))"
+        indexed, backend = notation.parse(parse.parse(line)), CudaBackend("sm_90")
+        own = nests.find(indexed, torch.float32, (0,), frozenset({"x"}), sizes, backend)
+        assert isinstance(own, Own)
+        keys.add(gpu.plan_of(unit_of([own]), "sm_90", NVRTC).key)
+    assert len(keys) == 2
 
 
 @pytest.mark.thorough

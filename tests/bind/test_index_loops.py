@@ -7,8 +7,10 @@ import re
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,16 +19,20 @@ from torch import Tensor
 import pullback as pb
 from pullback.bind import runtime
 from pullback.bind.dense import evaluate
-from pullback.bind.loops import nests
+from pullback.bind.loops import nests, specialise
 from pullback.bind.loops.backends import CpuBackend
 from pullback.bind.loops.nests import NoLoops, Own
+from pullback.bind.loops.own_call import KernelSizing
 from pullback.bind.math import choose, ready, samples, tolerance, verified, verify
 from pullback.bind.math.call import Choice, call_of
+from pullback.bind.memo import Memo
 from pullback.define import parse as lines
 from pullback.define.math import derived as derivatives
 from pullback.define.math import extents, notation
 from pullback.define.math.formula import Formula
 from pullback.define.operator import Definition
+from pullback.kernels.loops import schedule as schedules
+from pullback.kernels.loops.scope import RefusedLoops
 from tests.define.long_reductions import POSITIONS
 from tests.forked import in_fork
 from tests.telling import telling
@@ -324,6 +330,59 @@ def test_long_sums_are_as_exact_as_those_of_pytorch() -> None:
     zeros = torch.zeros(1, 1), torch.zeros(len(v), 1)
     total = values_of("gauss", {"n": 1, "m": len(v), "d": 1}, x=zeros[0], y=zeros[1], v=v)
     torch.testing.assert_close(total[0].double(), v.double().sum(), rtol=5e-7, atol=0)
+
+
+# A sum inside of another one; two outputs; a maximum; sums of all pairs: each in chunks too.
+WAYS: dict[str, tuple[str, dict[str, int]]] = {
+    "moments": (
+        "(x[n, k]) -> y[k] = m[k] = mean[n](x[n, k]); y = m + mean[i]((x[i, k] - m)**2)",
+        {"n": 4000, "k": 24},
+    ),
+    "columns": (
+        "(x[n, k]) -> (m[k], s[k]) = m = max[n](x[n, k]); s = sum[i](exp(x[i, k] - m[k]))",
+        {"n": 4000, "k": 24},
+    ),
+    "layernorm": (ROWS["layernorm"], {"...": 24, "n": 4000}),
+    "gauss": (PAIRS["gauss"], {"n": 40, "m": 4000, "d": 3}),
+    "pair": (PAIRS["pair"], {"n": 700}),
+}
+
+
+@pytest.mark.parametrize("name", telling({name: name for name in WAYS}, ["moments"]))
+def test_whichever_loops_are_chosen_they_give_the_same(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sizes and costs decide, so the loops that are taken nowhere today may be taken tomorrow."""
+    text, dims = WAYS[name]
+    number, many = 0, 1
+
+    def choose_one(outputs: Any, setting: Any, sizes: Any) -> schedules.Schedule:
+        nonlocal many
+        ways: dict[str, schedules.Schedule] = {}
+        for candidate in schedules.candidates(outputs, setting, sizes):
+            with suppress(RefusedLoops):
+                made = candidate.made()
+                ways["".join(step.kernel.text for step in made.steps)] = made
+        many = len(ways)
+        return [*ways.values()][number]
+
+    monkeypatch.setattr(schedules, "choose_schedule", choose_one)
+    chunks: list[int] = []
+    indexed = notation.parse(lines.parse(f"demo::way{text}"))
+    sizes = sizes_for(indexed, dims)
+    given = arguments(indexed, sizes, torch.float32)
+    for k, want in enumerate(expected(indexed, given, sizes)):
+        number, many = 0, 1
+        while number < many:
+            monkeypatch.setattr(specialise, "_chosen", Memo[Any, Any]())
+            monkeypatch.setattr(nests, "_found", Memo[Any, Any]())
+            own = find(indexed, given, sizes, torch.float32, (k,))
+            assert isinstance(own, Own)
+            [value] = own.run(given, sizes, [torch.float32])
+            torch.testing.assert_close(value.double(), want, rtol=1e-5, atol=1e-5)
+            chunks += [KernelSizing(each, own, sizes).chunks for each in own.plan.kernels]
+            number += 1
+    assert max(chunks) > 1
 
 
 def test_a_dimension_may_have_the_name_of_what_the_loops_count() -> None:

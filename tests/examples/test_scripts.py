@@ -71,6 +71,7 @@ def test_add2_on_a_gpu_is_add2_on_the_cpu_to_the_last_bit(seed: int) -> None:
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 def test_add_model_trains_on_a_gpu(seed: int) -> None:
+    example("add_model/add2")  # which the model imports when it is made
     module = example("add_model/train")
     losses = list(module.train(module.AddModel().cuda()).values())
     assert losses[1] / losses[0] == pytest.approx(0.98**50, rel=1e-5)

@@ -141,6 +141,15 @@ LAYOUTS: dict[str, tuple[tuple[int, ...], tuple[Callable[[Tensor], Tensor], ...]
     "transposed": ((70, 33), (as_it_is, lambda x: x.T.contiguous().T), "strided"),
     "a row for all": ((50, 31), (as_it_is, lambda x: x[:1]), "strided"),
     "a column for all": ((50, 31), (lambda x: x[:, :1], as_it_is), "strided"),
+    "a row for all, in vectors": ((50, 32), (as_it_is, lambda x: x[:1]), "strided"),
+    "a column for all, in vectors": ((50, 32), (lambda x: x[:, :1], as_it_is), "strided"),
+    "rows of a wider tensor": ((50, 32), (as_it_is, lambda x: x.repeat(1, 2)[:, :32]), "strided"),
+    "rows that are not aligned": ((50, 32), (lambda x: x.repeat(1, 2)[:, 1:33],), "strided"),
+    "rows of odd strides": (
+        (50, 32),
+        (lambda x: torch.cat([x, x[:, :1]], 1)[:, :32],),
+        "strided",
+    ),
     "every second": ((999,), (lambda x: x.repeat_interleave(2)[::2], as_it_is), "strided"),
     "permuted": (
         (4, 5, 6, 7, 3),

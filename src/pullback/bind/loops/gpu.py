@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import importlib
 import re
 import subprocess
@@ -194,6 +195,7 @@ def plan_of(unit: GpuUnit, architecture: str | None, with_: Compiler | Nvrtc) ->
         )
     assert architecture
     host = toolchain.find("c++")
+    kernels = hashlib.sha256(unit.nvrtc.encode()).hexdigest()
     return BuildPlan(
         name=unit.name,
         compiler=host,
@@ -201,8 +203,8 @@ def plan_of(unit: GpuUnit, architecture: str | None, with_: Compiler | Nvrtc) ->
         sources=(),
         flags=(*kernel_flags(host), "-ffp-contract=off"),
         link=("-ldl",),
-        # Its text and the headers it reads say the rest of what is in the device's half.
-        abi=" ".join((f"{unit.abi} nvrtc", with_.version, architecture, *NVRTC_FLAGS)),
+        # Of the device's half the host's text has the headers, and of loops not even the kernels.
+        abi=" ".join((f"{unit.abi} nvrtc", with_.version, architecture, *NVRTC_FLAGS, kernels)),
     )
 
 

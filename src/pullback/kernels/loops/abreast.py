@@ -63,7 +63,7 @@ def stack(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) -> Itera
     copies = count_copies(nest.outputs, nest.small, setting)
     for rows in target.stacks:
         tasks = math.prod(lengths[:-1]) * -(-lengths[-1] // rows)
-        if rows * copies <= target.abreast and target.slow_down(tasks, 1, ()) <= EMPTIER:
+        if rows * copies <= target.abreast and target.slow_down(tasks, rows, ()) <= EMPTIER:
             yield replace(nest, vectors=1, rows=rows, is_stacked=True)
 
 

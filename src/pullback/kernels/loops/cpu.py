@@ -54,9 +54,9 @@ class Cpu(Target):
             lanes //= 2
         return replace(self, lanes=lanes)
 
-    def slow_down(self, tasks: int, vectors: int, rows: Sequence[int]) -> float:
+    def slow_down(self, tasks: int, abreast: int, rows: Sequence[int]) -> float:
         """Return how much slower one thread is, if there is one task only."""
-        del vectors, rows
+        del abreast, rows
         return 1.0 if tasks > 1 else ALONE
 
     def count_chunks(self, operations: float, tasks: int, length: int) -> int:

@@ -16,13 +16,16 @@ from pullback.kernels.loops.target import NAME, Target
 FOLDER = CSRC / "index" / "cuda"
 # Threads that share a task: a part of a warp, a warp, or a block. Of equally good ones the first.
 LANES = (128, 32, 512, 8)
-# Values that fill a large GPU if they are computed at a time, in one thread or several.
-FULL = 2**16
+# Values that fill a large GPU if they are computed at a time, in one thread or several: of an
+# H200's warps, with four values in each thread, one alone issues in a quarter of the clocks.
+FULL = 2**18
+# Values side by side in a thread beyond which more do not wait for less.
+ABREAST = 8
 # Bytes of shared memory of a multiprocessor, and threads that keep it busy.
 RESIDENT, BUSY = 200 * 1024, 1024
 # Chunks that a long sum is cut into: by the sizes of the call and never by the number of
 # multiprocessors, so that the result is the same on every GPU.
-CHUNKS_AT_MOST = 256
+CHUNKS_AT_MOST = 1024
 # Statements of a chunk at least.
 CHUNK = 256
 # Bytes of shared memory that a block may have on the largest GPU, for which loops are chosen, so
@@ -50,6 +53,8 @@ class Cuda(Target):
     shared: int = LARGEST
     # What is not kept comes from the memory again: the rows of all tasks fit no cache.
     keeps_reads = True
+    # To add to the tensor is to wait for a far memory, and back, for each row.
+    keeps_totals = True
     # An H100 issues as many instructions while it reads an element from memory.
     again = 36
     spare = 1
@@ -103,18 +108,18 @@ class Cuda(Target):
         """How many tasks a block has; csrc/index/cuda/call.h says the same."""
         return max(64, self.lanes) // self.lanes
 
-    def slow_down(self, tasks: int, vectors: int, rows: Sequence[int]) -> float:
+    def slow_down(self, tasks: int, abreast: int, rows: Sequence[int]) -> float:
         """Return by how much a large GPU is idle, for want of tasks or of shared memory."""
-        few = max(1.0, FULL / (tasks * self.lanes * vectors))
+        few = max(1.0, FULL / (tasks * self.lanes * min(abreast, ABREAST)))
         blocks = RESIDENT // max(1, self.count_scratch(rows) * self.groups)
         crowded = max(1.0, BUSY / (max(1, blocks) * self.groups * self.lanes))
         # Threads of several tasks in a warp read at as many places.
-        return few * crowded * (1.0 if self.lanes >= 32 else 1.2)
+        return few * crowded * (1.0 if self.lanes >= 32 else 1.5)
 
     @property
     def enough(self) -> int:
         """How many tasks keep a large GPU busy: a sum is not cut into chunks beyond that."""
-        return 2 * FULL // self.lanes
+        return FULL // 2 // self.lanes
 
     def count_chunks(self, operations: float, tasks: int, length: int) -> int:
         """Return as many chunks as fill a large GPU, if each has enough to do."""

@@ -10,6 +10,7 @@ from pullback.define.math.node import Node
 from pullback.kernels.loops.abreast import write_versions
 from pullback.kernels.loops.accumulate import BEGIN, END
 from pullback.kernels.loops.emit import Emitter
+from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
@@ -65,11 +66,29 @@ class KernelWriter:
             emitter.written.add(index)
             emitter.counts[index] = number
         self.abreast = 0
+        self.totals: dict[str, Affine] = {}
         self.text = self.written()
 
     def size(self, index: str) -> str:
         """Return how far an index runs, in C++."""
         return self.extents.text(self.ranges.size(index))
+
+    def find_totals(self) -> dict[str, Affine]:
+        """Return how many values the totals have that a task adds up in its own memory, by names.
+
+        All or none: none where the target adds to the tensor, or has no room beside the rows.
+        """
+        nest, target = self.nest, self.emitter.target
+        if not nest.over or nest.is_split or nest.held or not target.keeps_totals:
+            return {}
+        found: dict[str, Affine] = {}
+        for place, output in enumerate(filter(nest.is_total, nest.outputs)):
+            small = math.prod(self.emitter.counts[i] for i in output.indices if i in nest.small)
+            lanes = Affine(1) if nest.lane is None else self.ranges.size(nest.lane)
+            found[f"total{place}"] = lanes * small
+        typical = Extents({**self.emitter.typical, **self.extents.known})
+        lengths = [typical.number(row) or 0 for row in self.scratch_rows(found)]
+        return found if target.keeps(lengths) else {}
 
     def written(self) -> str:
         """Return the whole kernel."""
@@ -235,6 +254,7 @@ class KernelWriter:
     def function(self, top: Scope, row: Scope) -> str:
         """Return the function."""
         nest, emitter = self.nest, self.emitter
+        self.totals = self.find_totals()
         body = [*self.tasks(), *row.code]
         if nest.over:
             body = self.chunk(row.code)
@@ -255,18 +275,21 @@ class KernelWriter:
     def rows(self) -> list[str]:
         """Return the statements that give the buffers of a row their memory."""
         held = self.emitter.held
-        if not self.kept and not held.rows:
-            return []
         elements = {
-            name: f"{self.nest.rows} * {self.emitter.length_of_row(size)}"
+            name: ("Compute", f"{self.nest.rows} * {self.emitter.length_of_row(size)}")
             for name, size in self.buffers().items()
         }
-        elements |= {name: f"{held.size} * lanes" for name in held.rows}
-        sizes = {name: f"{many} * int64_t{{sizeof(Compute)}}" for name, many in elements.items()}
-        lines = self.emitter.target.write_scratch(list(sizes.values()))
+        elements |= {name: ("Compute", f"{held.size} * lanes") for name in held.rows}
+        elements |= {
+            name: ("double", self.extents.text(size)) for name, size in self.totals.items()
+        }
+        if not elements:
+            return []
+        sizes = [f"{many} * int64_t{{sizeof({real})}}" for real, many in elements.values()]
+        lines = self.emitter.target.write_scratch(sizes)
         lines += [
-            f"Compute* const {name} = reinterpret_cast<Compute*>(scratch.take({size}));"
-            for name, size in sizes.items()
+            f"{real}* const {name} = reinterpret_cast<{real}*>(scratch.take({size}));"
+            for (name, (real, _)), size in zip(elements.items(), sizes, strict=True)
         ]
         return lines
 
@@ -274,10 +297,12 @@ class KernelWriter:
         """Return how far the lanes run of each buffer."""
         return {name: self.ranges.size(self.lane_of(node)) for node, (name, _) in self.kept.items()}
 
-    def held_rows(self) -> list[Affine]:
-        """Return how many values each row of held sums has."""
-        held = self.emitter.held
-        return [held.extent * self.emitter.target.lanes for _ in held.rows]
+    def scratch_rows(self, totals: Mapping[str, Affine]) -> list[Affine]:
+        """Return how many values each row has that a task keeps; a total is of two floats."""
+        held, target = self.emitter.held, self.emitter.target
+        rows: list[Affine] = [*self.buffers().values()] * self.nest.rows
+        rows += [held.extent * target.lanes for _ in held.rows]
+        return rows + [size * (2 if target.compute == "float" else 1) for size in totals.values()]
 
     def lane_of(self, node: Node) -> str:
         """Return the index of the lanes that a value of a row depends on."""
@@ -353,7 +378,7 @@ class KernelWriter:
         ]
         lines += self.tasks(f"(task / {chunks})")
         lines += ["[[maybe_unused]] constexpr bool is_whole = false;"] if nest.tile else []
-        row = "chunk" if nest.shares_lanes else "task"
+        row, last = "chunk" if nest.shares_lanes else "task", list[str]()
         for place, output in enumerate(filter(nest.is_total, nest.outputs)):
             operand = Operand(output.name, None, "float64", 1)
             own = emitter.operands.place(operand)
@@ -361,10 +386,11 @@ class KernelWriter:
             many = str(math.prod(small))
             for index in (nest.held, nest.lane):
                 many += f" * {self.size(index)}" if index is not None else ""
-            lines += [
-                f"double* const total{place} = "
-                f"reinterpret_cast<double*>(data{own}) + {row} * ({many});",
-            ]
+            tensor = f"reinterpret_cast<double*>(data{own}) + {row} * ({many})"
+            if f"total{place}" in self.totals:
+                last.append(f"write_totals({tensor}, total{place}, {many});")
+            else:
+                lines.append(f"double* const total{place} = {tensor};")
             if not nest.is_split:
                 lines.append(emitter.target.write_cleared(f"total{place}", many))
         if nest.is_split:
@@ -376,7 +402,7 @@ class KernelWriter:
             f"const int64_t {variable}_{k} = least({variable} + {k}, {END} - 1);"
             for k in range(nest.rows if nest.tile else 0)
         ]
-        return [*lines, f"{loop} {{", *beside, *code, "}"]
+        return [*lines, f"{loop} {{", *beside, *code, "}", *last]
 
     def kernel(self) -> KernelText:
         """Return the kernel."""
@@ -385,7 +411,7 @@ class KernelWriter:
             text=self.text,
             operands=tuple(self.emitter.operands.all),
             sizes=tuple(self.extents.slots),
-            rows=(*[*self.buffers().values()] * self.nest.rows, *self.held_rows()),
+            rows=tuple(self.scratch_rows(self.totals)),
             passes=max(map(len, self.emitter.reads.values()), default=1),
             row_reads=tuple(self.emitter.row_reads),
             costs=tuple(self.emitter.costs),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pullback.define.math import node as graph
 from pullback.define.math.index import at
-from pullback.define.math.node import Node
+from pullback.define.math.node import Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import sums, worth
 from pullback.kernels.loops.abreast import count_copies, place_beside, stack, widen
@@ -134,9 +134,10 @@ def estimate_cost(schedule: Schedule, target: Target, sizes: Mapping[str, int]) 
     moved = sum(cost_of_moving(step.kernel, sizes) for step in schedule.steps)
     moved += target.again * count_reads_again(schedule, sizes)
     moved += sum(cost_of_totals(step, sizes) for step in schedule.steps)
+    nest = first.kernel.nest
     slow = target.slow_down(
         count_tasks(first.kernel, sizes, target),
-        first.kernel.nest.vectors,
+        nest.vectors * (nest.rows if nest.is_stacked else 1),
         [Extents(sizes).number(row) or 0 for row in first.kernel.rows],
     )
     asked = OVERHEAD * len(others) + SORTED * len(schedule.segments)
@@ -245,16 +246,8 @@ def nests(
     over: str | None = None,
 ) -> Iterator[Nest]:
     """Yield the nests that compute some outputs."""
-    extents, ranges = Extents(setting.known), Ranges(setting.ranges)
     indices = list(dict.fromkeys(i for output in outputs for i in output.indices))
-    small: list[str] = []
-    for index in sorted(indices, key=lambda i: (extents.number(ranges.size(i)) or 0, i)):
-        number = extents.number(ranges.size(index))
-        copies = math.prod(extents.number(ranges.size(i)) or 1 for i in small)
-        if index in setting.rows:
-            continue
-        if number is not None and number <= sums.MOST_WRITTEN and number * copies <= MOST_COPIES:
-            small.append(index)
+    small = find_small(indices, setting)
     shared = [i for i in indices if all(i in output.indices for output in outputs)]
     if wide := [i for i in indices if i not in shared and i not in small]:
         lies = all(wide[0] not in output.indices[:-1] for output in outputs)
@@ -275,6 +268,20 @@ def nests(
         yield from stack(nest, setting, sizes)
         yield from tile(nest, setting, sizes)
     yield from hold(outputs, shared, setting, over)
+
+
+def find_small(indices: Iterable[str], setting: KernelSetting) -> list[str]:
+    """Return the indices that are written out: of so few values, and always as many."""
+    extents, ranges = Extents(setting.known), Ranges(setting.ranges)
+    small: list[str] = []
+    for index in sorted(indices, key=lambda i: (extents.number(ranges.size(i)) or 0, i)):
+        number = extents.number(ranges.size(index))
+        copies = math.prod(extents.number(ranges.size(i)) or 1 for i in small)
+        if index in setting.rows:
+            continue
+        if number is not None and number <= sums.MOST_WRITTEN and number * copies <= MOST_COPIES:
+            small.append(index)
+    return small
 
 
 def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
@@ -345,13 +352,17 @@ def peel(
         body = graph.rename_index(node.args[0], node.bound, index)
         totals.append(replace(total, node=body))
         others[node] = graph.read(total.name, map(at, indices))
-    if len({frozenset(t.indices) for t in totals}) != 1:
+    small = find_small(indices_of(outputs), setting)
+    if len({frozenset(t.indices) - {*small} for t in totals}) != 1:
         return
     after = [replace(output, node=replace_nodes(output.node, others)) for output in outputs]
     finish = add_totals(setting, totals)
     beside = tuple(rename_output(output, row, index) for row, output in rows)
+    # A sum that another one reads is needed as a whole, and of a chunk there is only its part.
+    parts_of = [{*in_order(node.args)} for node in sums_of]
+    is_nested = any(node in parts for parts in parts_of for node in sums_of)
     for last in nests(after, finish, sizes):
-        for parts in (totals,) if beside else (totals, whole):
+        for parts in (totals,) if beside or is_nested else (totals, whole):
             for nest in nests(parts, setting, sizes, over=index):
                 if beside and (nest.lane is None or nest.held):
                     continue

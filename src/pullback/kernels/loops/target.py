@@ -40,6 +40,8 @@ class Target(ABC):
     gathered, apart, far = 24, 0, 6
     # Whether passes over a row keep what they read of it: else each reads the cache.
     keeps_reads = False
+    # Whether a task adds up the totals of its chunk in the memory for rows, and writes them once.
+    keeps_totals = False
     # What it costs to read a vector of it again.
     again = 0
     # Vectors beyond the end of a row that is kept.
@@ -108,12 +110,12 @@ class Target(ABC):
         """What it is called in messages."""
 
     @abstractmethod
-    def slow_down(self, tasks: int, vectors: int, rows: Sequence[int]) -> float:
+    def slow_down(self, tasks: int, abreast: int, rows: Sequence[int]) -> float:
         """Return how much longer than on a full machine a kernel takes.
 
         Args:
             tasks: of the kernel.
-            vectors: that a task computes side by side.
+            abreast: how many values each lane of a task computes side by side.
             rows: how many values each row has that a task keeps.
         """
 

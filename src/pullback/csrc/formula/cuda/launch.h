@@ -39,6 +39,23 @@ bool arrange(const Launch& launch, Dense<Operands::operands>& dense) {
   return true;
 }
 
+/// Whether whole vectors of every operand lie along the innermost dimension, as a bias has them.
+template <class Operands>
+bool lies_in_vectors(const Strided<Operands::operands>& strided) {
+  if (!strided.ndim || strided.shape[0].value % Operands::vector) return false;
+  for (int k = 0; k < Operands::operands; ++k) {
+    const uint32_t size = Operands::sizes[k];
+    if (strided.repeated[k] && k >= Operands::outputs) continue;
+    if (strided.strides[0][k] != size) return false;
+    const uint32_t whole = size * Operands::vector;
+    if (reinterpret_cast<uintptr_t>(strided.data[k]) % whole) return false;
+    for (int d = 1; d < strided.ndim; ++d) {
+      if (strided.strides[d][k] % whole) return false;
+    }
+  }
+  return true;
+}
+
 /// Fills `strided`; returns false if there are more dimensions than it has room for.
 template <class Operands>
 bool arrange(const Launch& launch, Strided<Operands::operands>& strided) {
@@ -54,6 +71,10 @@ bool arrange(const Launch& launch, Strided<Operands::operands>& strided) {
     }
     ++strided.ndim;
   }
+  for (int k = 0; k < Operands::operands; ++k) {
+    strided.repeated[k] = strided.ndim && strided.strides[0][k] == 0;
+  }
+  strided.in_vectors = lies_in_vectors<Operands>(strided);
   return true;
 }
 
@@ -80,7 +101,7 @@ int run(const Launch& launch, char* message, uint64_t capacity, Start start) {
   } else {
     Strided<Operands::operands> strided;
     error = arrange<Operands>(launch, strided)
-                ? start(false, blocks_for(launch.n, 1), &strided)
+                ? start(false, blocks_for(launch.n, strided.in_vectors ? Operands::vector : 1), &strided)
                 : "the operands have too many dimensions that cannot be merged";
   }
   if (!error) return ok;

@@ -62,6 +62,8 @@ struct Strided {
   // PyTorch's own kernels take 16 after merging. A kernel's parameters have to fit into 4 KiB.
   static constexpr int most_dimensions = operands <= 32 ? 16 : 8;
   char* data[operands];
+  bool repeated[operands];  // along the innermost dimension
+  bool in_vectors;          // whether whole vectors lie along it, whose elements are neighbours
   uint32_t n;
   int32_t ndim;
   Divisor shape[most_dimensions];
@@ -112,14 +114,24 @@ struct Stored<Outputs<O...>, Inputs<I...>> {
   template <class Body>
   PULLBACK_INLINE static void strided(const Body& body, const Strided<operands>& given,
                                       uint32_t thread, uint32_t threads) {
-    for (uint32_t at = thread; at < given.n; at += threads) {
-      uint32_t offset[operands];
-      given.offsets(at, offset);
-      one(body, given, offset, UpTo<outputs>{}, UpTo<sizeof...(I)>{});
+    if (given.in_vectors) {
+      places<vector>(body, given, thread, threads);
+    } else {
+      places<1>(body, given, thread, threads);
     }
   }
 
  private:
+  template <int count, class Body>
+  PULLBACK_INLINE static void places(const Body& body, const Strided<operands>& given,
+                                     uint32_t thread, uint32_t threads) {
+    for (uint32_t at = thread * count; at < given.n; at += threads * count) {
+      uint32_t offset[operands];
+      given.offsets(at, offset);
+      there<count>(body, given, offset, UpTo<outputs>{}, UpTo<sizeof...(I)>{});
+    }
+  }
+
   template <int count, class Body, int... o, int... i>
   PULLBACK_INLINE static void neighbours(const Body& body, const Dense<operands>& given,
                                          uint32_t at, Indices<o...>, Indices<i...>) {
@@ -127,12 +139,13 @@ struct Stored<Outputs<O...>, Inputs<I...>> {
                    read<I, count>(given.data[outputs + i], at, given.repeated[outputs + i])...);
   }
 
-  template <class Body, int... o, int... i>
-  PULLBACK_INLINE static void one(const Body& body, const Strided<operands>& given,
-                                  const uint32_t (&offset)[operands], Indices<o...>,
-                                  Indices<i...>) {
-    compute<1>(body, Sink<O, 1>(given.data[o] + offset[o])...,
-               read<I, 1>(given.data[outputs + i] + offset[outputs + i], 0, false)...);
+  template <int count, class Body, int... o, int... i>
+  PULLBACK_INLINE static void there(const Body& body, const Strided<operands>& given,
+                                    const uint32_t (&offset)[operands], Indices<o...>,
+                                    Indices<i...>) {
+    compute<count>(body, Sink<O, count>(given.data[o] + offset[o])...,
+                   read<I, count>(given.data[outputs + i] + offset[outputs + i], 0,
+                                  given.repeated[outputs + i])...);
   }
 
   /// All operands are parameters, since there is no <tuple> here.

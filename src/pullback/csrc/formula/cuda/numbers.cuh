@@ -27,7 +27,8 @@ union Scalar {
   double real;
 };
 }  // namespace pullback
-#define INT64_MIN (-9223372036854775807L - 1)
+#define INT64_MAX 9223372036854775807L
+#define INT64_MIN (-INT64_MAX - 1)
 #define __builtin_inf() __builtin_bit_cast(double, 0x7ff0000000000000L)
 #define __builtin_nan(text) __builtin_bit_cast(double, 0x7ff8000000000000L)
 #else

@@ -248,7 +248,7 @@ struct Scratch {
   }
 };
 
-// Totals of a chunk, in double, which one task alone adds to.
+// Totals of a chunk, in double, which one task alone adds to: in its own memory, if there is room.
 
 PULLBACK_DEVICE void clear(double* total, int64_t count) {
   for (int64_t k = lane(); k < count; k += lanes) total[k] = 0;
@@ -269,6 +269,12 @@ PULLBACK_DEVICE void set_to(double* total, Real value, int64_t count) {
 /// Adds the first `count` lanes.
 PULLBACK_DEVICE void add_to(double* total, Real value, int64_t count) {
   if (lane() < count) total[lane()] += double(value);
+}
+
+/// Writes the totals that were added up in the task's own memory.
+PULLBACK_DEVICE void write_totals(double* to, const double* total, int64_t count) {
+  meet();
+  for (int64_t k = lane(); k < count; k += lanes) to[k] = total[k];
 }
 
 }  // namespace pullback::index
