@@ -345,6 +345,11 @@ WAYS: dict[str, tuple[str, dict[str, int]]] = {
     "layernorm": (ROWS["layernorm"], {"...": 24, "n": 4000}),
     "gauss": (PAIRS["gauss"], {"n": 40, "m": 4000, "d": 3}),
     "pair": (PAIRS["pair"], {"n": 700}),
+    "averages": (
+        "(x[n, d], y[m, d], v[m, e]) -> u[n, e]"
+        " = sum[m](exp(-sum[d]((x - y)**2))*v)/sum[m](exp(-sum[d]((x - y)**2)))",
+        {"n": 40, "m": 4000, "d": 3, "e": 16},
+    ),
 }
 
 

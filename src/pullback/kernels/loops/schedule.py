@@ -355,6 +355,7 @@ def peel(
     small = find_small(indices_of(outputs), setting)
     if len({frozenset(t.indices) - {*small} for t in totals}) != 1:
         return
+    is_alike = len({frozenset(t.indices) for t in totals}) == 1
     after = [replace(output, node=replace_nodes(output.node, others)) for output in outputs]
     finish = add_totals(setting, totals)
     beside = tuple(rename_output(output, row, index) for row, output in rows)
@@ -364,7 +365,7 @@ def peel(
     for last in nests(after, finish, sizes):
         for parts in (totals,) if beside or is_nested else (totals, whole):
             for nest in nests(parts, setting, sizes, over=index):
-                if beside and (nest.lane is None or nest.held):
+                if (beside and nest.lane is None) or (nest.held and (beside or not is_alike)):
                     continue
                 nest = replace(  # noqa: PLW2901  (the same, inside)
                     nest, is_split=parts is whole, outputs=(*nest.outputs, *beside)
