@@ -63,7 +63,7 @@ class Fused:
         heads = merged(q, 2, lead), merged(k, 2, lead), merged(v, 2, lead)
         of = Scores(tensors=heads, is_causal=own.is_causal, scale=scale)
         operation = find_operation(of)
-        if operation is None or not are_finite(*heads):
+        if operation is None:
             return None
         run = self.pull if self.arguments else self.attend
         return run(arguments, Heads(of, operation, batch, within))
@@ -73,7 +73,7 @@ class Fused:
         del arguments
         own = self.attending.attention
         output, logs = heads.operation.attend(heads.scores)
-        if not are_finite(logs):
+        if not are_finite(*heads.scores.tensors, logs):
             return None
         found = {
             "value": (output, (own.rows, own.width)),
@@ -98,9 +98,10 @@ class Fused:
             logs = self.logs(most, total, lead)
         else:
             output, logs = heads.operation.attend(heads.scores)
-        if not are_finite(grad, output, logs):
-            return None
         found = heads.operation.pull(heads.scores, grad, output, logs)
+        # Once, and at the end: a GPU is waited for.
+        if not are_finite(*heads.scores.tensors, grad, output, logs):
+            return None
         targets = (
             ((own.rows, FEATURE), own.query[1], heads.batch),
             ((own.columns, FEATURE), own.key[1], heads.within),

@@ -24,8 +24,10 @@ from pullback.define.math.node import ARGMAX, SUM, Node
 if TYPE_CHECKING:
     from pullback.bind.dense.evaluate import Dense
 
-# One value may take this many bytes, or this many times the inputs and outputs if that is more.
+# One value may take this many bytes, or this many times the inputs and outputs if that is more. On
+# a GPU parts of less are too small for its matrix units.
 MOST_BYTES = 64 * 2**20
+MOST_BYTES_ELSEWHERE = 512 * 2**20
 MOST_TIMES = 8
 
 Reduce = Callable[["Dense", Node, Env], Value]
@@ -49,7 +51,14 @@ def bound_of(tensors: Sequence[Tensor], written: int) -> int | None:
     if any(map(is_traced, tensors)):
         return None
     taken = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    return max(MOST_BYTES, MOST_TIMES * (taken + written))
+    return most_bytes(
+        taken + written, on_cpu=all(tensor.device.type == "cpu" for tensor in tensors)
+    )
+
+
+def most_bytes(taken: int, *, on_cpu: bool) -> int:
+    """Return how many bytes one value may take, beside inputs and outputs that take so many."""
+    return max(MOST_BYTES if on_cpu else MOST_BYTES_ELSEWHERE, MOST_TIMES * taken)
 
 
 def require_small(dense: Dense, axes: Sequence[Axis], env: Env) -> None:

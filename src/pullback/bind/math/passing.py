@@ -280,7 +280,8 @@ def why_blocks(
     call: IndexedCall, found: Found, backend: Backend | None, measure: Measure
 ) -> str | None:
     """Return why blocks are taken; None if they are not."""
-    bound = max(slices.MOST_BYTES, slices.MOST_TIMES * bytes_taken(call))
+    on_cpu = call.outputs.device.type == "cpu"
+    bound = slices.most_bytes(bytes_taken(call), on_cpu=on_cpu)
     rates = backend.rates() if backend else cpu_rates()
     by_blocks, whole = count_products(call, found.passing)
     # Products that are computed again cost more than it would to move the whole.
