@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import util
 from pathlib import Path
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 PARTS = {
     "runtime": 300,
     "survey": 25,
-    "build": 75,
+    "build": 120,
     "tests": 150,
     "loops": 110,
     "recurrences": 40,
@@ -41,17 +42,26 @@ SPARE = 3.0
 MARGIN = 2.0
 
 
-def run_part(name: str, seconds: float, work: Path, *, rehearsal: bool) -> Part:
+def run_part(
+    name: str, seconds: float, work: Path, cases: Sequence[str], *, rehearsal: bool
+) -> Part:
     """Run a part in processes of its own, until its time is over.
 
     A process that has broken the GPU is followed by another, which goes on after the broken step.
+
+    Args:
+        name: of the part.
+        seconds: that it has.
+        work: the folder of what it finds.
+        cases: words of the steps that are to run.
+        rehearsal: whether it runs on the CPU.
     """
     begin = time.monotonic()
     end = begin + seconds
     file = work / f"{name}.jsonl"
     part = Part(name=name, before=survey.query())
     command = [sys.executable, "-m", "benchmarks.gpu.part", name, "--file", str(file)]
-    command += ["--rehearse"] if rehearsal else []
+    command += ["--cases", *cases, *(["--rehearse"] if rehearsal else [])]
     again, status = True, 0
     while again and (left := end - time.monotonic()) > 1:
         steps = begun(file)
@@ -122,6 +132,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=8.0, help="for all parts together")
     parser.add_argument("--out", type=Path, default=Path("gpu-report"), help="folder of the report")
     parser.add_argument("--only", nargs="*", choices=list(PARTS), help="parts to run; all if none")
+    parser.add_argument("--cases", nargs="*", default=[""], help="words of those to run; else all")
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, even with a GPU")
     given = parser.parse_args()
     end = time.monotonic() + 60 * given.minutes - SPARE
@@ -138,7 +149,8 @@ def main() -> int:
             name = next(iter(parts))
             seconds = left * parts.pop(name) / (sum(parts.values()) + PARTS[name])
             print(f"{name}: at most {seconds:.0f} s", flush=True)
-            report.parts.append(run_part(name, seconds, work, rehearsal=rehearsal))
+            found = run_part(name, seconds, work, given.cases, rehearsal=rehearsal)
+            report.parts.append(found)
             report.write(given.out)
             keep_logs(work, given.out)
     lines = list(report.lines())

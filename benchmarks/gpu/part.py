@@ -78,12 +78,15 @@ def main() -> int:
     parser.add_argument("--until", type=float, required=True)
     parser.add_argument("--file", type=Path, required=True)
     parser.add_argument("--rehearse", action="store_true")
+    parser.add_argument("--cases", nargs="*", default=[""])
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     place = Place(rehearsal=given.rehearse)
     module = import_module(f"benchmarks.gpu.{given.part}")
     with place.entered():
-        return run(module.steps(place, given.file.parent), given.file, given.until)
+        steps: dict[str, Step] = module.steps(place, given.file.parent)
+        chosen = {n: s for n, s in steps.items() if any(word in n for word in given.cases)}
+        return run(chosen, given.file, given.until)
 
 
 if __name__ == "__main__":

@@ -95,6 +95,37 @@ def test_no_recurrence_has_a_race_in_any_order_of_threads(name: str) -> None:
             assert torch.equal(value, first)
 
 
+LAGS = (
+    "(a[t, d], x[t, d], h0[d]) -> h[t, d] = a*h[t - 1, d] + x[0, d]*pad(x[t - 3, d]); h[-1, d] = h0"
+)
+
+
+def walk_lags(a: Tensor, x: Tensor, h0: Tensor) -> Tensor:
+    """The same, step by step."""
+    states = [h0]
+    for t in range(len(a)):
+        late = x[t - 3] if t >= 3 else torch.zeros_like(x[0])
+        states.append(a[t] * states[-1] + x[0] * late)
+    return torch.stack(states[1:]) if len(a) else x
+
+
+@pytest.mark.thorough
+def test_blocks_of_steps_read_nothing_beyond_the_last_one() -> None:
+    """Inputs are read for 16 steps at a time; where there is no step, x[0] is not there either."""
+    op = pb.operator(f"recurrence_cuda::lags{LAGS}")
+    generator = torch.Generator().manual_seed(5)
+    for steps in (0, 1, 2, 15, 16, 17, 33):
+        given = [
+            torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+            for shape in ((steps, 5), (steps, 5), (5,))
+        ]
+        grad = torch.randn(steps, 5, generator=generator, dtype=torch.float64)
+        want = torch.autograd.grad(walk_lags(*given), given, grad, materialize_grads=True)
+        with alone(op, Mode(check="race")):
+            found = torch.autograd.grad(op(*given), given, grad)
+        torch.testing.assert_close(found, want)
+
+
 # --- faults
 
 

@@ -62,6 +62,7 @@ class Cuda(Target):
     adds_guarded = True
     guards_steps = True
     keeps_states = True
+    fetched = 16
     # Of elements apart, each costs the transfer of 32 bytes.
     gathered, apart, far = 10, 6, 0
 

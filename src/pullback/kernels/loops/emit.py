@@ -27,6 +27,7 @@ from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import sums
 from pullback.kernels.loops.divisors import WORK, Divisors
 from pullback.kernels.loops.extents import Extents
+from pullback.kernels.loops.fetched import FetchedReads
 from pullback.kernels.loops.held import HeldSums
 from pullback.kernels.loops.memory import KernelReads
 from pullback.kernels.loops.nest import KernelSetting, RowRead
@@ -112,6 +113,7 @@ class Emitter:
         self.carried: dict[str, tuple[str, int]] = {}
         self.scratch: dict[str, tuple[str, int]] = {}
         self.fronts: Fronts | None = None
+        self.fetched: FetchedReads | None = None
         self._names = itertools.count()
 
     @property

@@ -53,6 +53,8 @@ class KernelReads:
         if own := self.carried(node) or self.in_scratch(node, copy):
             return own
         guard, text = self.guard(node, copy), self.load(node, copy)
+        if fetched := self.emitter.fetched:
+            text = fetched.replace(node, copy, text)
         return f"({guard} ? {text} : 0)" if guard else text
 
     def carried(self, node: Node) -> str | None:

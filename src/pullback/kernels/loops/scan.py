@@ -16,6 +16,7 @@ from pullback.define.math.node import REDUCTIONS, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import reads_of
 from pullback.kernels.loops.abreast import count_copies, place_states
+from pullback.kernels.loops.fetched import FetchedReads
 from pullback.kernels.loops.kernel import KernelWriter
 from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.newest import put_newest_last
@@ -167,7 +168,8 @@ def write_scan(nest: Nest, setting: KernelSetting) -> KernelText:
     assert nest.sequential
     if nest.fronts is None:
         nest = replace(nest, outputs=order_addends(nest.outputs, nest.sequential, setting))
-    return ScanWriter(nest, setting, {}).kernel()
+    writer = ScanWriter(nest, setting, {})
+    return (StepWriter(nest, setting, {}) if writer.is_unfetched else writer).kernel()
 
 
 def order_addends(
@@ -182,7 +184,15 @@ def order_addends(
 
 
 class ScanWriter(KernelWriter):
-    """Writes the kernel of one walk over the steps."""
+    """Writes the kernel of one walk over the steps.
+
+    Attributes:
+        fetches: whether the reads of several steps may be made at a time.
+        is_unfetched: whether they were meant to be, and it was not possible.
+    """
+
+    fetches = True
+    is_unfetched = False
 
     def written(self) -> str:
         """Return the whole kernel."""
@@ -191,16 +201,30 @@ class ScanWriter(KernelWriter):
         index, direction = self.nest.sequential
         if self.nest.carries:
             self.find_carried(self.nest.outputs)
+        fetched = self.emitter.fetched = self.find_fetched(index)
         code = [*self.write_step([top, row], self.nest.outputs), *self.move_carried()]
         time, size = self.emitter.variables[index], self.size(index)
         head = f"for (int64_t {time} = 0; {time} < {size}; ++{time})"
         if direction < 0:
             head = f"for (int64_t {time} = {size} - 1; {time} >= 0; --{time})"
-        steps = [*self.declare_carried(), f"{head} {{", *code, "}"]
+        walk = [f"{head} {{", *code, "}"]
+        if fetched:
+            many = fetched.count_steps(code, self.emitter.target.fetched)
+            self.is_unfetched = many == 0 and bool(fetched.arrays)
+            walk = fetched.write(code, many, size, "first") if many else walk
+        steps = [*self.declare_carried(), *walk]
         if self.has_parts:
             steps = ["for (int64_t part = first; part < last; part += lanes) {", *steps, "}"]
         row.code += steps
         return self.function(top, row)
+
+    def find_fetched(self, index: str) -> FetchedReads | None:
+        """Return what is to hold the reads of several steps; None where each step reads its own."""
+        nest = self.nest
+        is_one = nest.carries and nest.block == self.emitter.target.lanes and nest.vectors == 1
+        if not self.fetches or not self.emitter.target.fetched or not is_one:
+            return None
+        return None if nest.inner or nest.rows > 1 else FetchedReads(self.emitter, index)
 
     @property
     def has_parts(self) -> bool:
@@ -356,6 +380,12 @@ class ScanWriter(KernelWriter):
         self.emitter.line(f"const int64_t {names[0]} = most({divided[0]}, 0);")
         self.emitter.line(f"const int64_t {names[1]} = least({divided[1]} + 1, {size});")
         return names
+
+
+class StepWriter(ScanWriter):
+    """Writes the same with the reads of each step where they are needed."""
+
+    fetches = False
 
 
 def is_at_step(node: Node, states: Iterable[str], sequential: tuple[str, int]) -> bool:

@@ -55,6 +55,8 @@ class Target(ABC):
     keeps_states = False
     # Whether a step of a scan that may be none is read under a condition, which all lanes share.
     guards_steps = False
+    # Of how many steps of a scan the inputs are read before the first; 0: each reads its own.
+    fetched = 0
     # How many short rows are reduced side by side.
     beside = 1
     # How many turns of a loop before it is read a row is fetched that data picks; 0 if never.

@@ -169,7 +169,7 @@ __global__ void bits(int* ok) {
   ok[i++] = __brev(1u) == 0x80000000u && __brev(0x12345678u) == 0x1E6A2C48u &&
             __brevll(1ULL) == 1ULL << 63;
   ok[i++] = __byte_perm(0x33221100u, 0x77665544u, 0x7410u) == 0x77441100u;
-  ok[i++] = __byte_perm(0x00008000u, 0, 0x9999u) == 0xFFFFFFFFu;
+  ok[i++] = __byte_perm(0x00008000u, 0, 0x9999u) == 0x80808080u;
   ok[i++] = __funnelshift_l(0x80000000u, 1u, 1) == 3u && __funnelshift_r(2u, 1u, 1) == 0x80000001u;
   ok[i++] = __funnelshift_l(7u, 9u, 32) == 9u && __funnelshift_lc(7u, 9u, 32) == 7u &&
             __funnelshift_rc(7u, 9u, 40) == 9u;

@@ -29,15 +29,13 @@ inline unsigned __fns(unsigned mask, unsigned base, int n) {
   return 0xFFFFFFFFU;
 }
 
-/// Each nibble of `selector` picks a byte of the eight; its top bit asks for that byte's sign.
+/// Three bits of each nibble of `selector` pick a byte of the eight; a GPU ignores the fourth.
 inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
   const unsigned long long bytes = static_cast<unsigned long long>(high) << 32 | low;
   unsigned result = 0;
   for (int i = 0; i < 4; ++i) {
-    const unsigned pick = selector >> 4 * i;
-    unsigned byte = static_cast<unsigned>(bytes >> 8 * (pick & 7)) & 0xFF;
-    if (pick & 8) byte = byte & 0x80 ? 0xFF : 0;
-    result |= byte << 8 * i;
+    const unsigned pick = selector >> 4 * i & 7;
+    result |= (static_cast<unsigned>(bytes >> 8 * pick) & 0xFF) << 8 * i;
   }
   return result;
 }
