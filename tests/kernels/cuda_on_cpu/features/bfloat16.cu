@@ -121,7 +121,7 @@ void test_arithmetic() {
   cudaFree(in), cudaFree(out);
 }
 
-__global__ void several(int* ok) {
+__global__ void several(int* ok, const __nv_bfloat16* stored) {
   const __nv_bfloat16 one = __float2bfloat16(1.0f), two = 2.0f, none = of_bits(0x7FC0);
   const __nv_bfloat162 a = __floats2bfloat162_rn(1.0f, 2.0f), b = __float2bfloat162_rn(3.0f);
   int i = 0;
@@ -150,7 +150,7 @@ __global__ void several(int* ok) {
             __high2float(h2sqrt(__float2bfloat162_rn(9.0f))) == 3.0f;
   ok[i++] =
       bits_of(__habs(__hneg(one))) == 0x3F80 && __bfloat162float(__hadd_sat(one, one)) == 1.0f;
-  ok[i++] = __bfloat162float(__ldg(&two)) == 2.0f && __half2float(static_cast<__half>(two)) == 2.0f;
+  ok[i++] = __bfloat162float(__ldg(stored)) == 2.0f && __half2float(static_cast<__half>(two)) == 2.0f;
 }
 
 __global__ void together(__nv_bfloat16* sum, __nv_bfloat162* sums, float* shuffled) {
@@ -164,7 +164,9 @@ int main() {
   test_conversions();
   test_arithmetic();
   int* ok = make<int>(16);
-  several<<<1, 1>>>(ok);
+  __nv_bfloat16* stored = make<__nv_bfloat16>(1);
+  *stored = __float2bfloat16(2.0f);
+  several<<<1, 1>>>(ok, stored);
   FINISH();
   for (int i = 0; i < 14; ++i) EXPECT(ok[i] == 1 || (std::printf("several %d: ", i), false));
   __nv_bfloat16* sum = make<__nv_bfloat16>(2);
