@@ -169,13 +169,16 @@ def _rename_indices(
     assert statement.subscripts is not None
     program.pointwise = False
     name = str(statement.name)
-    if len(statement.subscripts) != len(own):
+    subscripts = list(statement.subscripts)
+    if BATCH in own and not any(map(is_batch, subscripts)):
+        subscripts.insert(own.index(BATCH), ast.Constant(...))  # it may be left out
+    if len(subscripts) != len(own):
         raise WrongSubscripts.error(
             f"{program.of}: '{name}' has {len(own)} indices, as in {name}[{', '.join(own)}]",
             at=statement.text,
         )
     scope: dict[str, Index] = {}
-    for tree, label in zip(statement.subscripts, own, strict=True):
+    for tree, label in zip(subscripts, own, strict=True):
         word, limit = reader.binding(tree)
         index = program.results[label]
         other = program.declared.get(word) if word in program.declared else None
