@@ -401,6 +401,25 @@ def test_a_call_and_its_gradients_are_torchs(seed: int) -> None:
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+def test_dimensions_need_no_name_of_their_own(seed: int) -> None:
+    """What is computed for all rows reads tensors with a number for a size, or one twice."""
+    op = pb.operator(
+        "blocks::pull(x[n, 3], w[n, n]) -> f[n] = r[i, j] = 1/(1 + sum[d]((x[i, d] - x[j, d])**2));"
+        " f[i] = sum[j](r[i, j]*(1 + tanh(w[i, i] + sum[d](x[j, d]**2))))"
+    )
+    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
+    assert "by blocks" in str(op.plan(x, w))
+    near = 1 / (1 + (x[:, None] - x).square().sum(-1))
+    expected = (near * (1 + (w.diagonal()[:, None] + x.square().sum(-1)).tanh())).sum(-1)
+    results: list[tuple[Tensor, ...]] = []
+    for value in (op(x, w), expected):
+        first = torch.autograd.grad(value.sin().sum(), (x, w))
+        results.append((value, *first))
+    torch.testing.assert_close(*results)
+
+
 PLACES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "n - m + size(m) - 1": lambda n, m: n - m + m.numel() - 1,
     "m - n + size(n) - 1": lambda n, m: m - n + n.numel() - 1,
