@@ -24,6 +24,7 @@ from pullback.define.math.subscripts import (
     TakenIndex,
     WrongSubscripts,
     elements,
+    include_batch,
     is_batch,
 )
 
@@ -169,9 +170,7 @@ def _rename_indices(
     assert statement.subscripts is not None
     program.pointwise = False
     name = str(statement.name)
-    subscripts = list(statement.subscripts)
-    if BATCH in own and not any(map(is_batch, subscripts)):
-        subscripts.insert(own.index(BATCH), ast.Constant(...))  # it may be left out
+    subscripts = include_batch(statement.subscripts, own)
     if len(subscripts) != len(own):
         raise WrongSubscripts.error(
             f"{program.of}: '{name}' has {len(own)} indices, as in {name}[{', '.join(own)}]",
