@@ -401,6 +401,48 @@ def test_a_call_and_its_gradients_are_torchs(seed: int) -> None:
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+def test_dimensions_need_no_name_of_their_own(seed: int) -> None:
+    """What is computed for all rows reads tensors with a number for a size, or one twice."""
+    op = pb.operator(
+        "blocks::pull(x[n, 3], w[n, n]) -> f[n] = r[i, j] = 1/(1 + sum[d]((x[i, d] - x[j, d])**2));"
+        " f[i] = sum[j](r[i, j]*(1 + tanh(w[i, i] + sum[d](x[j, d]**2))))"
+    )
+    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
+    assert "by blocks" in str(op.plan(x, w))
+    near = 1 / (1 + (x[:, None] - x).square().sum(-1))
+    expected = (near * (1 + (w.diagonal()[:, None] + x.square().sum(-1)).tanh())).sum(-1)
+    results: list[tuple[Tensor, ...]] = []
+    for value in (op(x, w), expected):
+        first = torch.autograd.grad(value.sin().sum(), (x, w))
+        results.append((value, *first))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+@pytest.mark.parametrize("batch", [pytest.param((), marks=pytest.mark.thorough), (2, 2)])
+def test_a_sum_over_the_batch_is_over_any_number_of_dimensions(
+    batch: tuple[int, ...], seed: int
+) -> None:
+    """That of a weight's gradient: what blocks compute before has the batch's dimensions."""
+    op = pb.operator(
+        f"blocks::gate{len(batch)}(x[..., n, d], u[d], s[..., e]: int64) -> y[..., n] = "
+        "l[..., e] = tanh(sum[d](x[s[e], d]*u[d])); y = sum[e](where(s[e] == n, l[e]**2, 0))"
+    )
+    x = torch.randn(*batch, 3, 2, dtype=torch.float64, requires_grad=True)
+    u = torch.randn(2, dtype=torch.float64, requires_grad=True)
+    s = torch.randint(3, (*batch, 5))
+    read = torch.nn.functional.one_hot(s, 3).double()
+    expected = ((read @ x @ u).tanh().square()[..., None] * read).sum(-2)
+    results: list[tuple[Tensor, ...]] = []
+    for value in (op(x, u, s), expected):
+        first = torch.autograd.grad(value.sin().sum(), (x, u), create_graph=True)
+        second = torch.autograd.grad([g.square().sum() for g in first], (x, u))
+        results.append((value, *first, *second))
+    torch.testing.assert_close(*results)
+
+
 PLACES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "n - m + size(m) - 1": lambda n, m: n - m + m.numel() - 1,
     "m - n + size(n) - 1": lambda n, m: m - n + n.numel() - 1,

@@ -546,7 +546,8 @@ def walk(step: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 # Second derivatives whose steps are a sum with a condition, read a state at a place that data
-# gives, and need in two states under other conditions what is computed before them.
+# gives, and need in two states under other conditions what is computed before them; and places
+# that are themselves read of states, after the steps and within them.
 SECOND: dict[str, tuple[str, Callable[[Tensor, Tensor], Tensor]]] = {
     "sum of squares": (
         "(x[t, d], w[t, d]) -> l[] = c[t, d] = pad(c[t - 1, d]) + x; l = sum[t, d](w*c**2)",
@@ -563,7 +564,21 @@ SECOND: dict[str, tuple[str, Callable[[Tensor, Tensor], Tensor]]] = {
             lambda h, now: (h @ w.T + now) / (1 + (h @ w.T + now).square().sum()).sqrt(), x
         ),
     ),
+    "greatest at last": (
+        "(x[t, d], w[d, d]) -> l[] = v[t, d] = max[e](pad(v[t - 1, e]) + w[d, e]) + x;"
+        " l = max[d](v[size(t) - 1, d])",
+        lambda x, w: walk(lambda v, now: (v + w).amax(-1) + now, x)[-1].amax(),
+    ),
+    "place of a part": (
+        "(x[t, d], w[d, e]) -> h[t, d] = u[t, d] = x + pad(h[t - 1, d])/2;"
+        " h = tanh(u[t, argmax[k](u[t, k])])*w[d, 0] + u",
+        lambda x, w: walk(lambda h, now: largest(now + h / 2) * w[:, 0] + now + h / 2, x),
+    ),
 }
+
+
+def largest(u: Tensor) -> Tensor:
+    return u[u.argmax()].tanh()
 
 
 @pytest.mark.parametrize("name", SECOND)

@@ -53,6 +53,9 @@ FORMULAS: dict[str, Callable[..., Tensor]] = {
     "shifted(x[v], idx[n]: int64) -> y[n] = sum[p < 2](pad(x[idx[n] + p]))": lambda x, idx: (
         x[idx] + F.pad(x, (0, 1))[idx + 1]
     ),
+    "cell(x[n, m, d], s[n], t[m]) -> y[d] = x[argmax[i](s[i]), argmax[j](t[j]), d] + s[0]*t[0]": (
+        lambda x, s, t: x[s.argmax(), t.argmax()] + s[0] * t[0]
+    ),
     "pair(s[n], t[n]) -> l[]"
     " = sum[i, j](log(1 + exp(-(s[i] - s[j])*(t[i] - t[j]))))/size(n)**2": pairs,
     "bilinear(x[n, i], a[o, i, j], y[n, j]) -> z[n, o]"

@@ -52,6 +52,11 @@ SAME = [
     ("(x[n]) -> y[i] = t[k] = exp(x[k + 1]); y = t[i + 1]", "(x[n]) -> y[i] = exp(x[i + 2])"),
     ("(x[n]) -> y[] = t = exp(x[k]); y = sum[k](t)", "(x[n]) -> y[] = sum[n](exp(x))"),
     ("(x[n, n]) -> y[n, n] = x", "(x[n, n]) -> y[n, n] = y[a, b] = x[a, b]"),
+    ("(x[..., n]) -> y[..., n] = y[..., i] = x[i]", "(x[..., n]) -> y[..., n] = y[i] = x[i]"),
+    (
+        "(x[..., n]) -> y[..., n] = y[..., n] = x + pad(y[..., n - 1])",
+        "(x[..., n]) -> y[..., n] = y[n] = x + pad(y[n - 1])",
+    ),
     ("(x[n]) -> y[n] = pad(x[n - 1])", "(x[n]) -> y[n] = where(0 <= n - 1 < size(n), x[n - 1], 0)"),
     (
         "(x[n]) -> y[n] = pad(x[n - 1], inf)",

@@ -215,6 +215,7 @@ def test_the_adjoint_of_a_sum_is_a_sum_the_other_way() -> None:
 REFUSED = [
     ("PB151", "(x[t]) -> h[t] = pad(h[t - 1]) + pad(h[t + 1]) + x", "h[t] reads h[t + 1]"),
     ("PB151", "(x[t]) -> h[t] = h[t] + x", "h[t] reads h[t]"),
+    ("PB104", "(x[t]) -> y[t] = T[t] = x*pad(T[t - 1], 1); y = T*x", "'T' is reserved"),
     ("PB151", "(x[t]) -> (u[t], v[t]) = u = v + x; v = u*2 + 0*pad(v[t + 1])", "'v'"),
     ("PB152", "(x[t], i[t]: int64) -> h[t] = h[i[t]] + x", "not a number"),
     ("PB152", "(x[t]) -> h[t] = pad(h[2*t]) + x", "not a number"),

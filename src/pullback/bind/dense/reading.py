@@ -181,6 +181,9 @@ def gather_at(
         [index] = indices
         flat = data.index_select(0, index.reshape(-1))
         return flat.reshape([*index.shape, *data.shape[1:]]), new
+    if not across:
+        # At numbers alone PyTorch returns a view, and what is computed next may be written to it.
+        return data[tuple(index.reshape(1) for index in indices)].squeeze(0), new
     return data[tuple(indices)], new
 
 

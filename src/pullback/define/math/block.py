@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pullback.define.dimension import Batch, Name
 from pullback.define.line import Line, Tensor
 from pullback.define.math import build
 from pullback.define.math.formula import Formula
@@ -35,6 +34,7 @@ from pullback.define.math.node import index as index_of
 from pullback.define.math.passes import PLACED_SUM, TILE, Statistic
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes, substitute
+from pullback.define.math.steps import dims_of
 from pullback.define.math.tiles import Pair
 
 # Stands for the text of a formula that nobody reads; in one, outputs may have indices of their own.
@@ -100,8 +100,7 @@ class Block:
 
 def tensor_of(name: str, labels: Iterable[str]) -> Tensor:
     """Return a tensor of a line with some indices."""
-    dims = tuple(Batch() if label == BATCH else Name(name=label) for label in labels)
-    return Tensor(name=name, dims=dims)
+    return Tensor(name=name, dims=dims_of(labels))
 
 
 @dataclass(frozen=True, kw_only=True)

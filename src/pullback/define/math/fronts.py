@@ -65,7 +65,7 @@ class Fronts:
             return read(each.name, list(places.values()), each.type)
 
         ranges = Ranges(self.sizes)
-        [node] = reduce.rewrite_nodes([node], lambda each: each, ranges, moved)
+        [node] = reduce.rewrite_reads([node], lambda each: each, ranges, moved)
         return reduce.substitute(node, {self.gone: self.place}, ranges)
 
 

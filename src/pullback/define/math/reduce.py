@@ -17,6 +17,7 @@ from pullback.define.math.node import (
     INSIDE,
     MAX,
     PLACED,
+    READ,
     REDUCTIONS,
     SUM,
     Node,
@@ -302,3 +303,28 @@ def rewrite_nodes(
         if each.type == "int" and rebuilt[each] is not each:
             moved[each] = place_of(rebuilt[each])
     return tuple(rebuilt[each] for each in nodes)
+
+
+def rewrite_reads(
+    nodes: Sequence[Node],
+    change: Callable[[Node], Node],
+    ranges: Ranges,
+    known: Callable[[Node], Node | None],
+) -> tuple[Node, ...]:
+    """Return expressions in which reads are replaced, in places of other reads as well.
+
+    `h[t, argmax[k](h[t, k])]` reads twice: of the one outside `known` is asked with its new place.
+    The arguments are those of `rewrite_nodes`.
+    """
+
+    def replaced(each: Node) -> Node | None:
+        if each.op != READ or not each.args:
+            return known(each)
+        inner = rewrite_reads(each.args, change, ranges, known)
+        moved: dict[str | Node, Affine] = {
+            old: place_of(new) for old, new in zip(each.args, inner, strict=True) if old is not new
+        }
+        own = remake(each, (), lambda place: place.replaced(moved))
+        return known(own) or (own if moved else None)
+
+    return rewrite_nodes(nodes, change, ranges, replaced)

@@ -58,7 +58,7 @@ def write_scan(
 
     names = {state.name for state, _ in states}
     indices = [tuple(own[k] for k in orders[name]) for name, (own, _) in found.items()]
-    nodes = reduce.rewrite_nodes(
+    nodes = reduce.rewrite_reads(
         [node for _, node in found.values()], steps.simplified, formula.ranges, turned
     )
     every = Group(tuple(state for state, _ in states), groups[0].weights)

@@ -24,6 +24,7 @@ from pullback.define.math.subscripts import (
     TakenIndex,
     WrongSubscripts,
     elements,
+    include_batch,
     is_batch,
 )
 
@@ -169,13 +170,14 @@ def _rename_indices(
     assert statement.subscripts is not None
     program.pointwise = False
     name = str(statement.name)
-    if len(statement.subscripts) != len(own):
+    subscripts = include_batch(statement.subscripts, own)
+    if len(subscripts) != len(own):
         raise WrongSubscripts.error(
             f"{program.of}: '{name}' has {len(own)} indices, as in {name}[{', '.join(own)}]",
             at=statement.text,
         )
     scope: dict[str, Index] = {}
-    for tree, label in zip(statement.subscripts, own, strict=True):
+    for tree, label in zip(subscripts, own, strict=True):
         word, limit = reader.binding(tree)
         index = program.results[label]
         other = program.declared.get(word) if word in program.declared else None

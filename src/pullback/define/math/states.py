@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pullback.define.line import RESERVED, ReservedName
 from pullback.define.math import recurrence
 from pullback.define.math.boundaries import (
     Boundary,
@@ -19,7 +20,7 @@ from pullback.define.math.index import Affine
 from pullback.define.math.node import Node, rename_index
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import Group, State
-from pullback.define.math.subscripts import FormulaProgram, Index, Statement
+from pullback.define.math.subscripts import FormulaProgram, Index, Statement, include_batch
 
 if TYPE_CHECKING:
     from pullback.define.math.reader import IndexReader
@@ -57,6 +58,12 @@ def declare_states(
     names = find_states(program, statements)
     for name in names:
         statement = next(s for s in plain if name in s.defines(program.outputs))
+        if name in RESERVED:
+            raise ReservedName.error(
+                f"{program.of}: '{name}' is reserved, and cannot be a state",
+                at=statement.text,
+                help="choose another name",
+            )
         boundaries = [
             Boundary(s, row) for row, s in enumerate(statements) if s.is_boundary and s.name == name
         ]
@@ -81,7 +88,8 @@ def _find_indices(reader: IndexReader, statement: Statement, name: str) -> list[
         labels = [program.results[label] for label in own]
         if statement.subscripts is None:
             return labels
-        written = [reader.binding(tree)[0] for tree in statement.subscripts]
+        subscripts = include_batch(statement.subscripts, own)
+        written = [reader.binding(tree)[0] for tree in subscripts]
         pairs = zip(written, labels, strict=len(written) == len(labels))
         return [Index(word, i.key, i.extent, i.at) for word, i in pairs]
     if statement.subscripts is None:

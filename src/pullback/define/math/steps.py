@@ -154,7 +154,7 @@ def _renamed(node: Node, names: Mapping[str, str], formula: Formula) -> Node:
             return None
         return read(names[each.name], each.places, each.type)
 
-    return reduce.rewrite_nodes([node], lambda each: each, formula.ranges, known)[0]
+    return reduce.rewrite_reads([node], lambda each: each, formula.ranges, known)[0]
 
 
 def conditions_of(group: Group) -> tuple[Node, ...]:
@@ -247,7 +247,7 @@ def with_others(formula: Formula, group: Group, *, alike: bool = False) -> list[
     current: list[State] = []
     for state in group.states:
         current[:] = [state]
-        [node] = reduce.rewrite_nodes([state.node], simplified, formula.ranges, known)
+        [node] = reduce.rewrite_reads([state.node], simplified, formula.ranges, known)
         done[state.name] = state, node
     return [done[state.name][1] for state in group.states]
 

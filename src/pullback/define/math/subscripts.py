@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -281,6 +281,14 @@ def has_index(value: Node) -> bool:
 def is_batch(tree: ast.expr) -> bool:
     """Return whether a subscript is `...`."""
     return isinstance(tree, ast.Constant) and tree.value is ...
+
+
+def include_batch(subscripts: Sequence[ast.expr], own: Sequence[str]) -> list[ast.expr]:
+    """Return what an output's statement has between brackets, with `...` if that was left out."""
+    found = list(subscripts)
+    if BATCH in own and not any(map(is_batch, found)):
+        found.insert(own.index(BATCH), ast.Constant(...))
+    return found
 
 
 def elements(tree: ast.expr) -> list[ast.expr]:

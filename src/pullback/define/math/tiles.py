@@ -106,9 +106,11 @@ def find_tiles(nodes: Sequence[Node], indices: Indices) -> Iterator[tuple[Pair, 
                     continue
                 own, body = indices.opened(node)
                 left.append(body)
+                # A sum over the batch is over as many dimensions as a call has: no side of a block.
+                batch = {BATCH, *(i for i, s in indices.ranges.items() if s == size_of(BATCH))}
                 for part in computed_parts(body):
-                    for other in part.free - {own, BATCH}:
-                        if own in part.free:
+                    for other in part.free - {own} - batch:
+                        if own in part.free - batch:
                             yield frozenset((own, other)), part
 
 
