@@ -163,6 +163,8 @@ class LibraryCuda(Cuda):
     """A GPU on which a library without Python runs: there is nothing but its loops."""
 
     has_rival = False
+    # Its loops are for any sizes, and of long rows totals do not fit beside what is kept of them.
+    keeps_totals = False
 
 
 Kernels = Mapping[str, KernelText]
