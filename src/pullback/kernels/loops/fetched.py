@@ -7,7 +7,7 @@ into variables, for which the steps are written out. What is the same in all ste
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pullback.define.math.node import Node
@@ -28,6 +28,7 @@ class FetchedReads:
     Attributes:
         emitter: what writes it.
         time: the index of the steps.
+        outputs: the names of what the kernel writes, and may read too.
         step: the variable that counts them within a block.
         arrays: of each read, by the lanes' variable, the array of its values; a variable if it is
             the same in all steps.
@@ -35,8 +36,8 @@ class FetchedReads:
         same: which of them are variables.
     """
 
-    def __init__(self, emitter: Emitter, time: str) -> None:
-        self.emitter, self.time = emitter, time
+    def __init__(self, emitter: Emitter, time: str, outputs: Collection[str]) -> None:
+        self.emitter, self.time, self.outputs = emitter, time, outputs
         self.step = emitter.name("k")
         self.arrays: dict[tuple[str, Node, Copy], str] = {}
         self.loads: dict[str, tuple[str, str]] = {}
@@ -52,7 +53,7 @@ class FetchedReads:
         """
         emitter, here = self.emitter, self.emitter.here
         is_known = node.free <= {self.time, here.lane, *emitter.outer}
-        is_input = node.name not in emitter.steps and node.type == "real"
+        is_input = node.name not in self.outputs and node.type == "real"
         gathers = any(place.nodes for place in node.places)
         is_inside = any(self.time in scope.indices for scope in emitter.scopes)
         if not is_inside or not is_known or not is_input or gathers:

@@ -224,7 +224,9 @@ class ScanWriter(KernelWriter):
         is_one = nest.carries and nest.block == self.emitter.target.lanes and nest.vectors == 1
         if not self.fetches or not self.emitter.target.fetched or not is_one:
             return None
-        return None if nest.inner or nest.rows > 1 else FetchedReads(self.emitter, index)
+        if nest.inner or nest.rows > 1:
+            return None
+        return FetchedReads(self.emitter, index, {output.name for output in nest.outputs})
 
     @property
     def has_parts(self) -> bool:
