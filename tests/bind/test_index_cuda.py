@@ -165,7 +165,7 @@ def test_loops_of_a_package_are_taken_where_their_rows_fit(
     backend = CudaOnCpuBackend("sm_80")
 
     def is_brought(_: object, own: Own) -> Own | None:
-        return own if own.target.lanes == 32 and own.steps[0].kernel.rows else None
+        return own if own.target.lanes == 128 and own.steps[0].kernel.rows else None
 
     def find(rows: int, columns: int) -> Own:
         sizes = {"k": rows, "n": columns}

@@ -24,7 +24,7 @@ from pullback.define.math.formula import Formula
 from pullback.define.math.node import in_order, may_divide_by_zero
 from pullback.kernels import compile as compilation
 from pullback.kernels import identity, prebuilt
-from pullback.kernels.loops import schedule as schedules
+from pullback.kernels.loops.cost import estimate_cost
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import Output
 from pullback.kernels.loops.pointwise import STORED
@@ -326,7 +326,7 @@ def generate(  # noqa: PLR0913, PLR0917  (as `find`)
             specialised=known,
             dtypes=dtypes,
         )
-        cost = sum(schedules.estimate_cost(schedule, target, sizes) for schedule in chosen)
+        cost = sum(estimate_cost(schedule, target, sizes) for schedule in chosen)
         found.append((cost * target.lanes, own))
     if not found:
         return NoLoops(reason=f"no family: {reasons[0]}")

@@ -15,7 +15,7 @@ from pullback.bind.loops import launches
 from pullback.bind.loops.loop_plan import KernelPlan
 from pullback.define.line import Scalar
 from pullback.define.math.index import Affine
-from pullback.kernels.loops import schedule as schedules
+from pullback.kernels.loops.cost import count_operations
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import CHUNKS
 from pullback.kernels.loops.operands import Operand
@@ -172,7 +172,7 @@ class KernelSizing:
     def __init__(self, plan: KernelPlan, own: Own, sizes: Mapping[str, int]) -> None:
         self.plan, self.own, self.target = plan, own, own.target
         self.extents = Extents(sizes)
-        self.work = schedules.count_operations(plan.step.kernel, sizes)
+        self.work = count_operations(plan.step.kernel, sizes)
         self.parts = self.count_parts()
         self.chunks = 1
         if plan.over is not None:

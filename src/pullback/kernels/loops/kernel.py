@@ -10,12 +10,12 @@ from pullback.define.math.node import Node
 from pullback.kernels.loops.abreast import write_versions
 from pullback.kernels.loops.accumulate import BEGIN, END
 from pullback.kernels.loops.emit import Emitter
-from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
 from pullback.kernels.loops.rows import Buffered, KeptRows
 from pullback.kernels.loops.scope import RefusedLoops, Scope
+from pullback.kernels.loops.scratch import TaskMemory
 
 
 def write_kernel(nest: Nest, setting: KernelSetting) -> KernelText:
@@ -66,29 +66,11 @@ class KernelWriter:
             emitter.written.add(index)
             emitter.counts[index] = number
         self.abreast = 0
-        self.totals: dict[str, Affine] = {}
         self.text = self.written()
 
     def size(self, index: str) -> str:
         """Return how far an index runs, in C++."""
         return self.extents.text(self.ranges.size(index))
-
-    def find_totals(self) -> dict[str, Affine]:
-        """Return how many values the totals have that a task adds up in its own memory, by names.
-
-        All or none: none where the target adds to the tensor, or has no room beside the rows.
-        """
-        nest, target = self.nest, self.emitter.target
-        if not nest.over or nest.is_split or nest.held or not target.keeps_totals:
-            return {}
-        found: dict[str, Affine] = {}
-        for place, output in enumerate(filter(nest.is_total, nest.outputs)):
-            small = math.prod(self.emitter.counts[i] for i in output.indices if i in nest.small)
-            lanes = Affine(1) if nest.lane is None else self.ranges.size(nest.lane)
-            found[f"total{place}"] = lanes * small
-        typical = Extents({**self.emitter.typical, **self.extents.known})
-        lengths = [typical.number(row) or 0 for row in self.scratch_rows(found)]
-        return found if target.keeps(lengths) else {}
 
     def written(self) -> str:
         """Return the whole kernel."""
@@ -254,14 +236,14 @@ class KernelWriter:
     def function(self, top: Scope, row: Scope) -> str:
         """Return the function."""
         nest, emitter = self.nest, self.emitter
-        self.totals = self.find_totals()
+        self.memory = TaskMemory(nest, emitter, self.buffers())
         body = [*self.tasks(), *row.code]
         if nest.over:
             body = self.chunk(row.code)
         size = "0" if nest.lane is None else self.size(nest.lane)
         opening = [
             f"[[maybe_unused]] const int64_t last_lane = {size};",
-            *self.rows(),
+            *self.memory.declare(),
             *top.code,
         ]
         # Sizes and operands at last: what was written decides which there are.
@@ -272,37 +254,9 @@ class KernelWriter:
         taken += emitter.operands.declarations()
         return emitter.target.write_function([*taken, *opening], body)
 
-    def rows(self) -> list[str]:
-        """Return the statements that give the buffers of a row their memory."""
-        held = self.emitter.held
-        elements = {
-            name: ("Compute", f"{self.nest.rows} * {self.emitter.length_of_row(size)}")
-            for name, size in self.buffers().items()
-        }
-        elements |= {name: ("Compute", f"{held.size} * lanes") for name in held.rows}
-        elements |= {
-            name: ("double", self.extents.text(size)) for name, size in self.totals.items()
-        }
-        if not elements:
-            return []
-        sizes = [f"{many} * int64_t{{sizeof({real})}}" for real, many in elements.values()]
-        lines = self.emitter.target.write_scratch(sizes)
-        lines += [
-            f"{real}* const {name} = reinterpret_cast<{real}*>(scratch.take({size}));"
-            for (name, (real, _)), size in zip(elements.items(), sizes, strict=True)
-        ]
-        return lines
-
     def buffers(self) -> dict[str, Affine]:
         """Return how far the lanes run of each buffer."""
         return {name: self.ranges.size(self.lane_of(node)) for node, (name, _) in self.kept.items()}
-
-    def scratch_rows(self, totals: Mapping[str, Affine]) -> list[Affine]:
-        """Return how many values each row has that a task keeps; a total is of two floats."""
-        held, target = self.emitter.held, self.emitter.target
-        rows: list[Affine] = [*self.buffers().values()] * self.nest.rows
-        rows += [held.extent * target.lanes for _ in held.rows]
-        return rows + [size * (2 if target.compute == "float" else 1) for size in totals.values()]
 
     def lane_of(self, node: Node) -> str:
         """Return the index of the lanes that a value of a row depends on."""
@@ -387,7 +341,7 @@ class KernelWriter:
             for index in (nest.held, nest.lane):
                 many += f" * {self.size(index)}" if index is not None else ""
             tensor = f"reinterpret_cast<double*>(data{own}) + {row} * ({many})"
-            if f"total{place}" in self.totals:
+            if f"total{place}" in self.memory.totals:
                 last.append(f"write_totals({tensor}, total{place}, {many});")
             else:
                 lines.append(f"double* const total{place} = {tensor};")
@@ -411,7 +365,7 @@ class KernelWriter:
             text=self.text,
             operands=tuple(self.emitter.operands.all),
             sizes=tuple(self.extents.slots),
-            rows=tuple(self.scratch_rows(self.totals)),
+            rows=tuple(self.memory.rows),
             passes=max(map(len, self.emitter.reads.values()), default=1),
             row_reads=tuple(self.emitter.row_reads),
             costs=tuple(self.emitter.costs),
