@@ -101,7 +101,8 @@ int run(const Launch& launch, char* message, uint64_t capacity, Start start) {
   } else {
     Strided<Operands::operands> strided;
     error = arrange<Operands>(launch, strided)
-                ? start(false, blocks_for(launch.n, strided.in_vectors ? Operands::vector : 1), &strided)
+                ? start(false, blocks_for(launch.n, strided.in_vectors ? Operands::vector : 1),
+                        &strided)
                 : "the operands have too many dimensions that cannot be merged";
   }
   if (!error) return ok;
