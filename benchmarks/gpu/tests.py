@@ -25,7 +25,7 @@ FILES = {
     ),
     "everything else": ("tests/examples/test_scripts.py", "tests/kernels/cuda_on_cpu"),
 }
-# Seconds before the end at which no test begins any more.
+# Seconds before the end, at most half of all, at which no test begins any more.
 LATEST = 20.0
 # A line of `pytest -v`, with or without workers: its second word, or its first, is the test.
 OUTCOME = re.compile(
@@ -75,7 +75,10 @@ def run(name: str, place: Place, folder: Path, budget: float) -> Iterator[Row]:
                 stderr=subprocess.STDOUT,
                 cwd=ROOT,
                 # None begins so late that the report of those that failed would be lost.
-                env={**os.environ, "PULLBACK_TESTS_END": str(time.time() + budget - LATEST)},
+                env={
+                    **os.environ,
+                    "PULLBACK_TESTS_END": str(time.time() + max(budget / 2, budget - LATEST)),
+                },
                 timeout=max(1.0, budget),
                 check=False,
             )

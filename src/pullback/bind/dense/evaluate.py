@@ -224,7 +224,7 @@ class Dense:
     def outputs(self, wanted: Sequence[bool], dtypes: Sequence[torch.dtype]) -> list[Tensor | None]:
         """Return the outputs."""
         tensors = [v for v in self.call.arguments.values() if isinstance(v, Tensor)]
-        bound = slices.bound_of(tensors, self.written(wanted, dtypes))
+        bound = slices.bound_of(tensors, self.written(wanted, dtypes), self.call.device)
         taken: set[int] = set()
         found: list[Tensor | None] = [None] * len(wanted)
         for k in (k for k, asked in enumerate(wanted) if asked):

@@ -41,24 +41,23 @@ class TooLarge(Exception):  # noqa: N818  (a reduction around it catches it)
         self.size = size
 
 
-def bound_of(tensors: Sequence[Tensor], written: int) -> int | None:
+def bound_of(tensors: Sequence[Tensor], written: int, device: torch.device) -> int | None:
     """Return how many bytes one value may take; None under a tracer.
 
     Args:
         tensors: the inputs.
         written: how many bytes the outputs take.
+        device: where it is computed.
     """
     if any(map(is_traced, tensors)):
         return None
     taken = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    return most_bytes(
-        taken + written, on_cpu=all(tensor.device.type == "cpu" for tensor in tensors)
-    )
+    return most_bytes(taken + written, device)
 
 
-def most_bytes(taken: int, *, on_cpu: bool) -> int:
+def most_bytes(taken: int, device: torch.device) -> int:
     """Return how many bytes one value may take, beside inputs and outputs that take so many."""
-    return max(MOST_BYTES if on_cpu else MOST_BYTES_ELSEWHERE, MOST_TIMES * taken)
+    return max(MOST_BYTES if device.type == "cpu" else MOST_BYTES_ELSEWHERE, MOST_TIMES * taken)
 
 
 def require_small(dense: Dense, axes: Sequence[Axis], env: Env) -> None:

@@ -280,8 +280,7 @@ def why_blocks(
     call: IndexedCall, found: Found, backend: Backend | None, measure: Measure
 ) -> str | None:
     """Return why blocks are taken; None if they are not."""
-    on_cpu = call.outputs.device.type == "cpu"
-    bound = slices.most_bytes(bytes_taken(call), on_cpu=on_cpu)
+    bound = slices.most_bytes(bytes_taken(call), call.outputs.device)
     rates = backend.rates() if backend else cpu_rates()
     by_blocks, whole = count_products(call, found.passing)
     # Products that are computed again cost more than it would to move the whole.

@@ -175,8 +175,8 @@ class Sweep:
         is_total = node.op in REDUCTIONS and node.size in extents and not node.free & self.pair
         if not (is_total or len(node.free & self.pair) == 1) or node.op in (NUMBER, SCALAR):
             return False
-        if any(self.indices.ranges.get(i) == size(BATCH) for i in node.free - {BATCH}):
-            return False  # a sum over the batch: as many dimensions as a call has
+        if any(map(self.indices.is_of_batch, node.free - {BATCH})):
+            return False  # it has the index of a sum over the batch
         if node.op == READ:
             return any(place.nodes for place in node.places)
         if self._is_condition(node) or any(name.startswith("#") for name in node.free):

@@ -50,6 +50,10 @@ class Indices:
         self.ranges[free] = extent
         return free
 
+    def is_of_batch(self, index: str) -> bool:
+        """Return whether an index runs over the batch: over as many dimensions as a call has."""
+        return index == BATCH or self.ranges.get(index) == size_of(BATCH)
+
     def opened(self, reduction: Node) -> tuple[str, Node]:
         """Return the index of a reduction, and its body."""
         index = self.of(reduction.size, reduction.free)
@@ -106,11 +110,11 @@ def find_tiles(nodes: Sequence[Node], indices: Indices) -> Iterator[tuple[Pair, 
                     continue
                 own, body = indices.opened(node)
                 left.append(body)
-                # A sum over the batch is over as many dimensions as a call has: no side of a block.
-                batch = {BATCH, *(i for i, s in indices.ranges.items() if s == size_of(BATCH))}
+                if indices.is_of_batch(own):
+                    continue  # no side of a block
                 for part in computed_parts(body):
-                    for other in part.free - {own} - batch:
-                        if own in part.free - batch:
+                    for other in part.free - {own}:
+                        if own in part.free and not indices.is_of_batch(other):
                             yield frozenset((own, other)), part
 
 

@@ -14,6 +14,15 @@
     }                                                                                \
   } while (0)
 
+/// What a launch of a shape that a GPU does not take returns: by CUDA 12 and here, and by CUDA 13.
+inline bool refuses_shape(cudaError_t error) {
+#if defined(CUDA_ON_CPU)
+  return error == cudaErrorInvalidConfiguration;
+#else
+  return error == cudaErrorInvalidConfiguration || error == cudaErrorInvalidValue;
+#endif
+}
+
 /// Waits for the launches before it, which must have gone well.
 #define FINISH()                                                                     \
   do {                                                                               \

@@ -164,8 +164,12 @@ void test_functions_of_several_numbers() {
                           0.114903484931900};
   const float fwant[] = {7.0f, 1 / 13.0f, std::sqrt(49.0f + 1 / 169.0f), 3.5f, 1.0f, std::sin(0.5f),
                          std::cos(0.5f), 1.0f, 0.0f, 0.2f, 8.0f, 2.5f, 0.0f, 7.0f, 2.0f, 8.0f};
-  // CUDA promises no more of a Bessel function.
-  for (int k = 0; k < 16; ++k) EXPECT(close(d[k], dwant[k], k == 15 ? 1e-11 : 1e-14));
+#if defined(CUDA_ON_CPU)
+  const double bessel = 1e-14;
+#else
+  const double bessel = 1e-11;  // CUDA promises no more
+#endif
+  for (int k = 0; k < 16; ++k) EXPECT(close(d[k], dwant[k], k == 15 ? bessel : 1e-14));
   for (int k = 0; k < 16; ++k) EXPECT(close(f[k], fwant[k], 1e-5));
   EXPECT(i[1] == 4 && i[2] == 3 && i[3] == 2 && i[4] == 3 && i[5] == 3 && i[6] == 1);
   EXPECT((i[0] & 7) == 4);
@@ -186,7 +190,8 @@ __global__ void least_and_largest(int* ok) {
   ok[3] = max(NAN, 1.0f) == 1.0f && min(2.0, static_cast<double>(NAN)) == 2.0;
   ok[4] = umin(1u, 2u) == 1 && llmax(1, 2) == 2 && ullmin(1, 2) == 1;
   ok[5] = fmaxf(NAN, 1.0f) == 1.0f && fmin(1.0, 2.0) == 1.0;
-#if defined(CUDA_ON_CPU)  // nvcc has these on the host alone
+#if defined(CUDA_ON_CPU)  // nvcc makes the first -0, and has the others on the host alone
+  ok[5] = ok[5] && !signbit(fmaxf(-0.0f, 0.0f));
   ok[6] = sqrt(16) == 4.0 && floor(7) == 7.0 && fabs(-3) == 3.0;
 #else
   ok[6] = 1;
