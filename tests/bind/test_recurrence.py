@@ -841,6 +841,33 @@ def test_the_plan_says_what_runs_in_order_and_what_is_kept(ss: Operator) -> None
     assert "'t' in reverse order" in text
 
 
+@pytest.mark.usefixtures("looped")
+def test_of_a_state_that_is_read_at_its_last_step_that_one_alone_is_kept(seed: int) -> None:
+    final = pb.operator(
+        "recurrence::final(x[t, d], h0[d]) -> y[d] = h[t, d] = x*tanh(h[t - 1, d]);"
+        " h[-1, d] = h0; y = exp(h[size(t) - 1, d])"
+    )
+
+    def loop(x: Tensor, h: Tensor) -> Tensor:
+        for value in x:
+            h = value * h.tanh()
+        return h.exp()
+
+    generator = torch.Generator().manual_seed(seed)
+    for steps in (1, 2, 9, 70):
+        shapes = ((steps, 21), (21,))
+        given = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+        for each in given:
+            each.requires_grad_()
+        pairs = [(f(*given), f) for f in (final, loop)]
+        torch.testing.assert_close(pairs[0][0], pairs[1][0])
+        grads = [torch.autograd.grad(value.sum(), given) for value, _ in pairs]
+        torch.testing.assert_close(grads[0], grads[1])
+    text = str(final.plan(*given))
+    assert "of 'h' the last 2 steps are kept" in text
+    assert "of 'l_h' the last step is kept" in text
+
+
 def test_the_cost_is_that_of_all_steps(lru: Operator, ss: Operator) -> None:
     a, h0 = torch.empty(2, 70, 8, device="meta"), torch.empty(2, 8, device="meta")
     cost = lru.cost(a, a, h0)

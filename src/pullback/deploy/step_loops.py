@@ -24,7 +24,8 @@ class StepResult:
         outputs: the places of the outputs that it is.
         state: the name of the state that it is; None if it is not one, or not kept.
         order: of its dimensions.
-        last: if it is added up over the steps, what of it there is at last.
+        last: if it is added up over the steps, what of it there is at last; of a state, that only
+            its last step is there.
     """
 
     outputs: tuple[int, ...]
@@ -122,6 +123,8 @@ def _of_scan(scan: Scan, known: RecurrentCall) -> StepLoops:
     """Return the loops of a group, with what becomes of their results."""
     states = known.formula.states
     places = {output.name: k for k, output in enumerate(known.formula.line.outputs)}
+    rings = scan.own.steps[0].kernel.nest.rings
+    ends = {n: Last((n,), end.step, rings[n], end.place) for n, end in scan.ends.items()}
 
     def result(name: str | None, order: Sequence[int]) -> StepResult:
         if name is None:
@@ -133,7 +136,7 @@ def _of_scan(scan: Scan, known: RecurrentCall) -> StepLoops:
             outputs=outputs,
             state=name if is_state else None,
             order=tuple(order),
-            last=scan.totals.get(name),
+            last=scan.totals.get(name) or ends.get(name),
         )
 
     return StepLoops(

@@ -61,6 +61,12 @@ def lru(a: Tensor, x: Tensor, h0: Tensor) -> Tensor:
     return torch.stack(states[1:], 1)
 
 
+def final(x: Tensor, h: Tensor) -> Tensor:
+    for value in x:
+        h = value * h.tanh()
+    return h.exp()
+
+
 def backwards(delta: Tensor, c: Tensor) -> Tensor:
     states = [delta[..., -1]]
     for value, factor in zip(delta[..., :-1].unbind(-1)[::-1], c.unbind(-1)[-2::-1], strict=True):
@@ -96,7 +102,7 @@ def numbers(most: int, *shape: int) -> Tensor:
 
 # Of each family; their gradients are a pairwise sum, rows, a stencil, a scatter and a recurrence.
 # The last has an int scalar that says how far an index runs.
-FEW = ("gauss", "softmax", "correlate", "gather", "lru", "bumps")
+FEW = ("gauss", "softmax", "correlate", "gather", "lru", "final", "bumps")
 # Of each family, on GPUs; of places within places, and of a sum in chunks.
 ON_GPUS = ("gauss", "softmax", "correlate", "bag", "batched", "windows", "hop", "total", "scaled")
 # And their second derivatives.
@@ -191,6 +197,13 @@ CASES = {
         " = a*h[t - 1, d] + x; h[-1, d] = h0",
         lru,
         lambda draw: (draw(2, 40, 19), draw(2, 40, 19), draw(19)),
+    ),
+    # Of its states, and of what arrives at them, the last step alone is read.
+    "final": Case(
+        "(x[t, d], h0[d]) -> y[d] = h[t, d] = x*tanh(h[t - 1, d]); h[-1, d] = h0;"
+        " y = exp(h[size(t) - 1, d])",
+        final,
+        lambda draw: (draw(9, 11), draw(11)),
     ),
     # What c gets is a sum over the steps, the lanes and the batch.
     "decay": Case(

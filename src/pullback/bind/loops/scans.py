@@ -109,7 +109,8 @@ class Scan:
             parts.append(f"lanes along {nest.lane}")
         if nest.meets and self.own.target.write_meeting():
             parts.append("which meet at each step")
-        running = {name for last in self.totals.values() for name in last.states} | {*self.ends}
+        running = {name for last in self.totals.values() for name in last.states}
+        running |= {*self.ends} if self.twice else set()
         rings = ((name, many) for name, many in nest.rings.items() if name not in running)
         counts = ((n, "last step is" if k == 1 else f"last {k} steps are") for n, k in rings)
         parts += [f"of '{name}' the {count} kept" for name, count in counts]
@@ -243,7 +244,7 @@ def _write(call: ScanCall, target: Target) -> Scan:
     made = scan_formula.write_scan(call.formula, call.groups, others | copies, str(lane))
     setting, own = _setting(call, made.formula, target, known)
     together = [*call.group.states, *(reader_of(node) for _, node in others.values())]
-    ended = find_ends(call, left) if call.there else {}
+    ended = {} if skewed else find_ends(call, left)
     passing = [name for name in states if skewed or name not in kept or name in ended]
     rings = find_rings(call, together, time, passing)
     nest = replace(scan.nest_of(own, sequential, lane, setting, skewed, summed), rings=rings)

@@ -132,9 +132,10 @@ struct LoopResult {
   Table<size_t> outputs;  // those that it is
   int64_t state;          // its place among the inputs of later groups; -1: none reads it
   Table<int64_t> order;   // of its dimensions
-  int64_t ring;           // of a total over the steps, how many of them there are; 0: all
-  Extent last;            // the last of them
-  int64_t summed;         // how many dimensions before that of the steps are added up
+  int64_t ring;    // of a total over the steps, or a state of which only the last one is read,
+                   // how many of them there are; 0: all
+  Extent last;     // the last of them
+  int64_t summed;  // how many dimensions before that of the steps a total is added up over
 };
 
 /// Loops that compute some outputs together, or the states of a recurrence.

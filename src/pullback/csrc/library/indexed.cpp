@@ -74,7 +74,7 @@ class IndexedCall {
     if (result.outputs.empty() && result.state < 0) return;
     at::Tensor turned =
         value.permute(at::IntArrayRef(result.order.items, result.order.count)).contiguous();
-    if (result.ring) turned = total(result, turned, sizes);
+    if (result.ring) turned = (result.state < 0 ? total : end)(result, turned, sizes);
     bool first = true;
     for (const size_t k : result.outputs) {
       if (!(wanted_ >> k & 1)) continue;
@@ -95,6 +95,14 @@ class IndexedCall {
     Ints summed(static_cast<size_t>(result.summed));
     std::iota(summed.begin(), summed.end(), 0);
     return last.sum(summed);
+  }
+
+  /// Returns a state whose every step is the last one, of which a ring is kept.
+  static at::Tensor end(const LoopResult& result, const at::Tensor& ring, const CallSizes& sizes) {
+    const int64_t last = evaluate(result.last, sizes);
+    std::vector<int64_t> shape = ring.sizes().vec();
+    shape[result.summed] = last + 1;
+    return ring.narrow(result.summed, last % result.ring, 1).expand(shape);
   }
 
   /// Returns what loops computed as an output; the states of halves are wider.

@@ -24,11 +24,15 @@ from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
 from pullback.kernels.loops.pointwise import VALUES
 from pullback.kernels.loops.scope import RefusedLoops, Scope
+from pullback.kernels.loops.sums import count_written
 
 # With fewer tasks than this, each has less.
 TASKS = 4
 # Further back than this, a lane reads its states from memory.
 MOST_CARRIED = 8
+# Multiplications of sums that are written out, which keep a processor busy with one vector: more
+# of them side by side only take long to compile.
+BUSY = 64
 
 
 def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
@@ -318,7 +322,9 @@ class ScanWriter(KernelWriter):
         if lane not in stage[0].indices:
             self.store_outputs(stage, edge=False)
             return
-        run = LanePass(emitter, str(lane), self.nest.vectors, once=self.nest.carries)
+        work = 0 if self.nest.carries else count_written(emitter, [o.node for o in stage])
+        vectors = max(1, min(self.nest.vectors, BUSY // max(1, work)))
+        run = LanePass(emitter, str(lane), vectors, once=self.nest.carries)
         text = run.written(
             lambda: self.store_outputs(stage, edge=False),
             lambda: self.store_outputs(stage, edge=True),

@@ -80,6 +80,12 @@ def count_work_of(emitter: Emitter, part: Node) -> int:
     return work if is_short and work <= MOST_WORK else 0
 
 
+def count_written(emitter: Emitter, nodes: Iterable[Node]) -> int:
+    """Return the work of the reductions of some nodes that are unrolled."""
+    parts = (part for part in graph.in_order(nodes) if part.op in REDUCTIONS)
+    return sum(count_work(emitter, part) for part in parts if is_written(emitter, part))
+
+
 def picks_rows(node: Node) -> bool:
     """Return whether data says what is read for each value of a reduction's index.
 
