@@ -698,6 +698,7 @@ def heads_by_torch(x: Tensor, w: Tensor) -> Tensor:
     return torch.stack([rnn_by_torch(*each) for each in zip(x.unbind(1), w, strict=True)], 1)
 
 
+@pytest.mark.usefixtures("looped")
 @pytest.mark.parametrize(
     ("line", "reference", "heads"),
     [
@@ -705,7 +706,9 @@ def heads_by_torch(x: Tensor, w: Tensor) -> Tensor:
         pytest.param(HEADS, heads_by_torch, (3,), marks=pytest.mark.thorough),
     ],
 )
-@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.thorough), 47])
+@pytest.mark.parametrize(
+    "batch", [*(pytest.param(b, marks=pytest.mark.thorough) for b in (1, 11)), 47]
+)
 def test_rows_of_a_batch_share_what_a_step_reads(
     line: str, reference: Callable[..., Tensor], heads: tuple[int, ...], batch: int
 ) -> None:

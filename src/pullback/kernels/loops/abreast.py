@@ -23,8 +23,11 @@ EMPTIER = 2.0
 MANY = 512
 # The same where they are added to totals alone, which are in memory.
 FEWER = 64
-# Tasks that are enough for several rows of a recurrence to be in each.
-ENOUGH = 8
+# Tasks that are enough for several rows of a recurrence to be in each: threads beyond that have
+# nothing to do, but four rows take half of the time of one after the other, and less.
+ENOUGH = 4
+# So many rows and vectors at a time where there are no more rows: each matrix is read half as often.
+OF_FEW = 2, 4
 # Vectors of a row that is written up to which they do: a longer one is work enough.
 FEW = 16
 
@@ -107,7 +110,8 @@ def place_states(nest: Nest, sums: Sequence[Node], setting: KernelSetting) -> Ne
     many = {index: setting.measure(index) for index in nest.outer}
     reads = [[part for part in in_order([each]) if part.op == READ] for each in sums]
     shared = [i for i in many if all(any(i not in r.free for r in own) for own in reads)]
-    for rows, vectors in setting.target.tiles if sums and shared else ():
+    tiles = [*setting.target.tiles, OF_FEW] if setting.target.tiles else []
+    for rows, vectors in tiles if sums and shared else ():
         index = max(shared, key=lambda i: many[i])
         if many[index] >= rows and math.prod(many.values()) >= rows * ENOUGH:
             outer = (*(i for i in nest.outer if i != index), index)
