@@ -11,6 +11,7 @@ from pullback.define.math import derived, notation
 from pullback.define.math.cumulative import find_cumulative
 from pullback.define.math.formula import Formula
 from pullback.define.math.hoist import find_nested, hoist
+from pullback.define.math.node import in_order
 from pullback.define.math.recurrence import reads_of
 from pullback.define.math.sink import sink
 from pullback.define.parse import parse
@@ -165,6 +166,18 @@ def test_a_derivative_keeps_no_hidden_state() -> None:
     assert backward
     assert [s for g in backward.formula.groups for s in [x.name for x in g.states]] == ["h", "p1"]
     assert set(backward.saved) == {"dt", "A", "B", "C", "x"}
+
+
+def test_what_a_step_passes_back_is_a_factor_of_the_other_gradients() -> None:
+    """An exponential is computed for that alone; a product as cheap as a read is made again."""
+    backward = derived.backward(read(LINES["a hidden state"]))
+    assert backward
+    assert not any(node.op == "exp" for node in in_order(backward.formula.elements))
+    assert [*reads_of(backward.formula.elements, ["p1"])]
+    cheap = derived.backward(read(LRU))
+    assert cheap
+    names = [output.name for output in cheap.formula.line.outputs]
+    assert not [*reads_of([cheap.formula.elements[names.index("grad_a")]], ["p1"])]
 
 
 LIKE = [

@@ -234,6 +234,16 @@ def _settled(
             n: replace(s, node=written_out(s.node, part, ranges)) for n, s in definitions.items()
         }
 
+    for name in [name for name in definitions if name in passed]:
+        product = recall.Product.of(definitions[name], definitions)
+        if product:
+            roots = [product.recall(root) for root in roots]
+            definitions |= {
+                n: replace(s, node=product.recall(s.node))
+                for n, s in definitions.items()
+                if n != name
+            }
+
     def known(node: Node) -> Node | None:
         if node.op != READ or node.name not in renamed:
             return None

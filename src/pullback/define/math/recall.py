@@ -2,28 +2,38 @@
 
 Where an output is `a/b`, each product with `a` over and `b` under has that output as a factor: the
 gradient of a softmax, `grad*e/z - sum(grad*e)*e/z/z`, is `grad*y - sum(grad*y)*y`.
+
+So it is with what a step of a recurrence passes back, `p = l*exp(a)`: the gradient for a is `p*h`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pullback.define.math import extents
+from pullback.define.math.build import rebuild
 from pullback.define.math.cost import cost
 from pullback.define.math.draft import is_real
 from pullback.define.math.formula import Formula, element
+from pullback.define.math.functions import TABLE
 from pullback.define.math.index import BATCH, Affine, at, never_negative
-from pullback.define.math.node import ARGMAX, Node, remake
+from pullback.define.math.node import ARGMAX, SUM, Node, close, in_order, read, remake, rename_index
 from pullback.define.math.program import FormulaFacts
 from pullback.define.math.ranges import Ranges
+from pullback.define.math.recurrence import State, reads_of
 from pullback.define.math.reduce import rewrite_nodes
-from pullback.define.math.term import term_of
+from pullback.define.math.term import Term, is_whole, select, split_guard, term_of
 
 # The sizes at which costs are compared; LESS for one that makes others smaller, as a filter's does.
 USUAL, LESS = 64, 4
 # A byte of memory takes as long as this many operations.
 BYTE = 2
+# Factors of a state are read from it if they cost as many multiplications, an exponential.
+COSTLY = 8
+# Products further down in sums and differences are left as they are.
+DEEPEST = 64
 
 
 def results_of(indexed: Formula) -> dict[Node, Node]:
@@ -70,13 +80,13 @@ class Known:
     def of(results: Mapping[Node, Node], ranges: Ranges) -> Known:
         """Return the table of some results."""
         known = Known(ranges, FormulaFacts({}, ()), {}, {})
-        for node, read in results.items():
+        for node, result in results.items():
             number, names = known.program.identity(node)
-            known.wholes[number] = (names, read)
+            known.wholes[number] = (names, result)
             if node.op == "div":
                 (over, names), (under, others) = map(known.program.identity, node.args)
                 if set(others) <= set(names):
-                    known.quotients[over, under] = (names, others, read)
+                    known.quotients[over, under] = (names, others, result)
         return known
 
     def read(self, node: Node) -> Node | None:
@@ -138,3 +148,80 @@ def usual_sizes(indexed: Formula) -> dict[str, int]:
         value = extents.evaluate_size(size, sizes)
         sizes[index] = USUAL if value is None else int(value)
     return sizes
+
+
+@dataclass(frozen=True)
+class Product:
+    """A state that is a product: `where(conditions, over/under, 0)`.
+
+    Attributes:
+        state: which one it is.
+        term: the product.
+        found: expressions with a read of it, by what they were and the conditions around them.
+    """
+
+    state: State
+    term: Term
+    found: dict[tuple[Node, frozenset[Node]], Node] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: State, states: Collection[str]) -> Product | None:
+        """Return a state as a product; None if it is none, or a cheap one.
+
+        It reads no other state: others may then read it at the same step.
+        """
+        term, others = term_of(state.node), {*states} - {state.name}
+        is_one = term.factor == 1 and is_whole(state.node, term) and len(term.over) > 1
+        parts = in_order([*term.over, *term.under])
+        work = sum(TABLE[part.op].work for part in parts if part.op in TABLE)
+        if not is_one or work < COSTLY or any(True for _ in reads_of([state.node], others)):
+            return None
+        return cls(state, term)
+
+    def recall(self, node: Node, around: frozenset[Node] = frozenset(), depth: int = 0) -> Node:
+        """Return an expression with a read of the state in place of its factors.
+
+        Args:
+            node: the expression.
+            around: conditions under which alone it counts.
+            depth: how far down it is.
+        """
+        key = (node, around)
+        if key not in self.found:
+            self.found[key] = self._recalled(node, around, depth) if depth < DEEPEST else node
+        return self.found[key]
+
+    def _recalled(self, node: Node, around: frozenset[Node], depth: int) -> Node:
+        conditions, value = split_guard(node)
+        if conditions:
+            new = self.recall(value, around | {*conditions}, depth + 1)
+            return node if new is value else select(conditions, new)
+        if node.op in ("add", "sub", "neg"):
+            new = tuple(self.recall(part, around, depth + 1) for part in node.args)
+            return node if new == node.args else rebuild(node, new)
+        if node.op == SUM:
+            return self._in_sum(node, around, depth)
+        return self._in_product(node, around) if node.op in ("mul", "div") else node
+
+    def _in_sum(self, node: Node, around: frozenset[Node], depth: int) -> Node:
+        """Return a sum over an index of the state, of products that it is a factor of."""
+        (body,) = node.args
+        for index, extent in zip(self.state.indices, self.state.extents, strict=True):
+            if extent == node.size and index not in body.free:
+                named = rename_index(body, node.bound, index)
+                new = self.recall(named, around, depth + 1)
+                if new is not named:
+                    return close(SUM, index, node.size, new)
+        return node
+
+    def _in_product(self, node: Node, around: frozenset[Node]) -> Node:
+        term, own = term_of(node), self.term
+        over, under = Counter(term.over), Counter(term.under)
+        is_there = around | {*term.conditions} >= {*own.conditions}
+        is_there = is_there and node.free >= {*self.state.indices}
+        if not is_there or not (over >= Counter(own.over) and under >= Counter(own.under)):
+            return node
+        left = list((over - Counter(own.over)).elements())
+        below = list((under - Counter(own.under)).elements())
+        passed = read(self.state.name, map(at, self.state.indices))
+        return replace(term, over=(passed, *left), under=tuple(below)).node

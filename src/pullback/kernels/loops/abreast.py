@@ -26,7 +26,7 @@ FEWER = 64
 # Tasks that are enough for several rows of a recurrence to be in each: threads beyond that have
 # nothing to do, but four rows take half of the time of one after the other, and less.
 ENOUGH = 4
-# So many rows and vectors at a time where there are no more rows: each matrix is read half as often.
+# So many rows and vectors at a time where rows are few: each matrix is read half as often.
 OF_FEW = 2, 4
 # Vectors of a row that is written up to which they do: a longer one is work enough.
 FEW = 16
