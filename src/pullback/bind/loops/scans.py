@@ -392,10 +392,9 @@ def _setting(
     call: ScanCall, formula: Formula, target: Target, known: dict[str, int]
 ) -> tuple[KernelSetting, list[Output]]:
     """Return what the kernel is written with, and what it computes."""
-    dtypes = {name: dtype for name, dtype in call.dtypes.items()}
     outputs = [
         Output(name=o.name, indices=o.labels, node=node, dtype=o.dtype or call.compute)
         for o, node in zip(formula.line.outputs, formula.nodes, strict=True)
     ]
-    setting = make_setting(formula, outputs, dtypes, target, call.sizes, known)
+    setting = make_setting(formula, outputs, {**call.dtypes}, target, call.sizes, known)
     return setting, outputs

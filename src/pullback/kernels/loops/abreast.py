@@ -12,6 +12,7 @@ from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops.accumulate import END
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KernelSetting, Nest, Output
+from pullback.kernels.loops.sums import count_written
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
@@ -28,6 +29,9 @@ FEWER = 64
 ENOUGH = 4
 # So many rows and vectors at a time where rows are few: each matrix is read half as often.
 OF_FEW = 2, 4
+# Multiplications of sums that are written out, which keep a processor busy with one vector: more
+# of them side by side only take long to compile.
+BUSY = 64
 # Vectors of a row that is written up to which they do: a longer one is work enough.
 FEW = 16
 
@@ -117,6 +121,12 @@ def place_states(nest: Nest, sums: Sequence[Node], setting: KernelSetting) -> Ne
             outer = (*(i for i in nest.outer if i != index), index)
             return replace(nest, outer=outer, rows=rows, vectors=min(nest.vectors, vectors))
     return nest
+
+
+def count_vectors(emitter: Emitter, nest: Nest, stage: Sequence[Output]) -> int:
+    """Return how many vectors of some outputs a step computes at a time."""
+    work = 0 if nest.carries else count_written(emitter, [output.node for output in stage])
+    return max(1, min(nest.vectors, BUSY // max(1, work)))
 
 
 def is_across(nest: Nest) -> bool:

@@ -15,7 +15,7 @@ from pullback.define.math.index import at
 from pullback.define.math.node import REDUCTIONS, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import reads_of
-from pullback.kernels.loops.abreast import count_copies, place_states
+from pullback.kernels.loops.abreast import count_copies, count_vectors, place_states
 from pullback.kernels.loops.fetched import FetchedReads
 from pullback.kernels.loops.kernel import KernelWriter
 from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
@@ -24,15 +24,11 @@ from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
 from pullback.kernels.loops.pointwise import VALUES
 from pullback.kernels.loops.scope import RefusedLoops, Scope
-from pullback.kernels.loops.sums import count_written
 
 # With fewer tasks than this, each has less.
 TASKS = 4
 # Further back than this, a lane reads its states from memory.
 MOST_CARRIED = 8
-# Multiplications of sums that are written out, which keep a processor busy with one vector: more
-# of them side by side only take long to compile.
-BUSY = 64
 
 
 def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
@@ -306,7 +302,7 @@ class ScanWriter(KernelWriter):
 
     def write_stage(self, stage: Sequence[Output], inner: Sequence[str]) -> None:
         """Write the loops of some outputs within a step."""
-        emitter, lane = self.emitter, self.nest.lane
+        emitter, nest, lane = self.emitter, self.nest, self.nest.lane
         if inner:
             index, *rest = inner
             variable, size = emitter.variables[index], self.ranges.size(index)
@@ -322,14 +318,12 @@ class ScanWriter(KernelWriter):
         if lane not in stage[0].indices:
             self.store_outputs(stage, edge=False)
             return
-        work = 0 if self.nest.carries else count_written(emitter, [o.node for o in stage])
-        vectors = max(1, min(self.nest.vectors, BUSY // max(1, work)))
-        run = LanePass(emitter, str(lane), vectors, once=self.nest.carries)
+        run = LanePass(emitter, str(lane), count_vectors(emitter, nest, stage), once=nest.carries)
         text = run.written(
             lambda: self.store_outputs(stage, edge=False),
             lambda: self.store_outputs(stage, edge=True),
         )
-        begin, end = ("first", "last") if self.nest.shares_lanes else self.ends(str(lane))
+        begin, end = ("first", "last") if nest.shares_lanes else self.ends(str(lane))
         begin = "part" if self.has_parts else begin  # each of which runs all steps
         emitter.line(text.replace("@begin", begin).replace("@end", end))
 
