@@ -26,8 +26,9 @@ from pullback.kernels.loops.nest import (
     Nest,
     Output,
 )
+from pullback.kernels.loops.newest import order_addends
 from pullback.kernels.loops.pointwise import VALUES
-from pullback.kernels.loops.scan import MOST_CARRIED, ScanWriter, order_addends
+from pullback.kernels.loops.scan import MOST_CARRIED, ScanWriter
 
 
 def write_scan(nest: Nest, setting: KernelSetting) -> KernelText:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pullback.define.math import reduce
 from pullback.define.math.index import at
@@ -17,6 +18,18 @@ from pullback.define.math.node import Node
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import reads_of
 from pullback.define.math.term import add_parts
+from pullback.kernels.loops.nest import KernelSetting, Output
+
+
+def order_addends(
+    outputs: Sequence[Output], sequential: tuple[str, int], setting: KernelSetting
+) -> tuple[Output, ...]:
+    """Return what is computed in one walk over the steps, with the newest states added last."""
+    time = sequential[0]
+    times = {o.name: o.indices.index(time) for o in outputs if time in o.indices}
+    nodes = [output.node for output in outputs]
+    nodes = put_newest_last(nodes, times, sequential, Ranges(setting.ranges))
+    return tuple(replace(o, node=node) for o, node in zip(outputs, nodes, strict=True))
 
 
 def put_newest_last(

@@ -13,13 +13,12 @@ from itertools import groupby
 from pullback.define.math.fronts import Fronts
 from pullback.define.math.index import at
 from pullback.define.math.node import REDUCTIONS, Node, in_order
-from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import reads_of
 from pullback.kernels.loops.abreast import count_copies, count_vectors, place_states
 from pullback.kernels.loops.fetched import FetchedReads
 from pullback.kernels.loops.kernel import KernelWriter
 from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
-from pullback.kernels.loops.newest import put_newest_last
+from pullback.kernels.loops.newest import order_addends
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
 from pullback.kernels.loops.pointwise import VALUES
@@ -170,17 +169,6 @@ def write_scan(nest: Nest, setting: KernelSetting) -> KernelText:
         nest = replace(nest, outputs=order_addends(nest.outputs, nest.sequential, setting))
     writer = ScanWriter(nest, setting, {})
     return (StepWriter(nest, setting, {}) if writer.is_unfetched else writer).kernel()
-
-
-def order_addends(
-    outputs: Sequence[Output], sequential: tuple[str, int], setting: KernelSetting
-) -> tuple[Output, ...]:
-    """Return what is computed in one walk over the steps, with the newest states added last."""
-    time = sequential[0]
-    times = {o.name: o.indices.index(time) for o in outputs if time in o.indices}
-    nodes = [output.node for output in outputs]
-    nodes = put_newest_last(nodes, times, sequential, Ranges(setting.ranges))
-    return tuple(replace(o, node=node) for o, node in zip(outputs, nodes, strict=True))
 
 
 class ScanWriter(KernelWriter):
