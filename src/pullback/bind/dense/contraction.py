@@ -10,15 +10,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import SymInt, Tensor
 
 from pullback.bind.dense import reading, slices
 from pullback.bind.dense.value import Axis, Value, align, is_traced, join_axes, likely_size
+from pullback.define.math.extents import evaluate_size
+from pullback.define.math.index import Affine, at
 from pullback.define.math.lower import Product, is_contraction
-from pullback.define.math.node import Node
+from pullback.define.math.node import INSIDE, READ, Node
 from pullback.define.shape import Size
 
 if TYPE_CHECKING:
@@ -30,7 +33,21 @@ def contract(dense: Dense, product: Product, env: Env) -> Value | None:
     """Return a sum over a product; None where it is better computed element by element."""
     if not is_contraction(product):
         return None
-    inner = {**env, **dict(product.bound)}
+    inner, asked, parts = {**env, **dict(product.bound)}, list[Node](), dict[str, Affine]()
+    for guard in product.conditions:
+        if (part := find_part(dense, product, guard, inner | parts)) is None:
+            asked.append(guard)
+        else:
+            parts |= part
+    value = multiply(dense, replace(product, conditions=tuple(asked)), {**inner, **parts})
+    for window in parts.values():
+        dense.forget(window)
+        del dense.space.starts[window]
+    return value
+
+
+def multiply(dense: Dense, product: Product, inner: Env) -> Value | None:
+    """Return the same of all products that there are."""
     factors = [dense.of(part, inner) for part in product.over]
     for part in product.under:
         factors = divide_factors(dense, factors, dense.of(part, inner), inner)
@@ -53,6 +70,33 @@ def contract(dense: Dense, product: Product, env: Env) -> Value | None:
     if product.factor != 1:
         value = value._replace(data=value.data * product.factor)
     return value
+
+
+def find_part(dense: Dense, product: Product, guard: Node, env: Env) -> dict[str, Affine] | None:
+    """Return the part of a summed index's range in which a condition holds; None if it says more.
+
+    Of `where(t > 0, g[t]*h[t - 1], 0)` those products are left that are not 0: nothing is padded,
+    and no factor has to be finite. Only of what is read: other factors may be needed in full.
+    """
+    bound, space = dict(product.bound), dense.space
+    steps = reading.find_steps(guard.places[0]) if guard.op == INSIDE else []
+    if len(steps) != 1 or steps[0][0] not in bound or steps[0][1] != 1:
+        return None
+    ((index, _),) = steps
+    if any(part.op != READ for part in (*product.over, *product.under) if index in part.free):
+        return None
+    extent, size = space.extent(env[index]), space.extent(guard.size)
+    moved = evaluate_size(guard.places[0] - at(index), space.sizes)
+    is_known = not any(isinstance(number, SymInt) for number in (extent, size, moved))
+    if space.is_batch(bound[index]) or moved is None or not is_known:
+        return None
+    before = moved + space.start(env[index])
+    first = min(max(-before, 0), extent)
+    many = max(min(extent, size - before) - first, 0)
+    if many == extent:
+        return {}
+    name = f"{index}@{len(space.starts)}"
+    return {index: space.slice_of(env[index], name, first, many)}
 
 
 def is_implied(dense: Dense, product: Product, guard: Node, env: Env) -> bool:
@@ -154,14 +198,36 @@ def multiply_matrices(dense: Dense, x: Value, y: Value, over: Sequence[Axis], en
         math.prod(dense.space.length(axis, env) for axis in part)
         for part in (batch, rows, columns, over)
     )
-    first, second = align(x, (*batch, *rows, *over)), align(y, (*batch, *over, *columns))
-    if batch:
-        data = torch.bmm(reshape_to(first, [b, n, k]), reshape_to(second, [b, k, m]))
-    elif columns:
-        data = torch.mm(reshape_to(first, [n, k]), reshape_to(second, [k, m]))
+    if batch or columns:
+        first = as_matrix(x, batch, (rows, over), (b, n, k))
+        second = as_matrix(y, batch, (over, columns), (b, k, m))
+        data = torch.bmm(first, second) if batch else torch.mm(first[0], second[0])
     else:
+        first, second = align(x, (*rows, *over)), align(y, over)
         data = torch.mv(reshape_to(first, [n, k]), reshape_to(second, [k]))
     return Value(reshape_to(data, [dense.space.length(axis, env) for axis in axes]), axes)
+
+
+def as_matrix(
+    value: Value,
+    batch: Sequence[Axis],
+    parts: tuple[Sequence[Axis], Sequence[Axis]],
+    shape: tuple[Size, Size, Size],
+) -> Tensor:
+    """Return a tensor as matrices, turned if their columns lie side by side: copies are fast then.
+
+    Args:
+        value: the tensor.
+        batch: axes of which each value has a matrix.
+        parts: the axes of its rows, and of its columns.
+        shape: of the result.
+    """
+    (rows, columns), (b, n, k) = parts, shape
+    data, turned = align(value, (*batch, *rows, *columns)), align(value, (*batch, *columns, *rows))
+    is_one = not (rows and columns) or is_traced(data)
+    if not is_one and data.stride(-1) != 1 and turned.stride(-1) == 1:
+        return reshape_to(turned, [b, k, n]).transpose(1, 2)
+    return reshape_to(data, [b, n, k])
 
 
 def reshape_to(data: Tensor, shape: Sequence[Size]) -> Tensor:
