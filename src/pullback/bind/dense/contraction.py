@@ -31,9 +31,9 @@ def contract(dense: Dense, product: Product, env: Env) -> Value | None:
     if not is_contraction(product):
         return None
     inner = {**env, **dict(product.bound)}
-    factors = [dense.of(part, inner) for part in product.over]
+    factors = [dense.held(part, inner) for part in product.over]
     for part in product.under:
-        factors = divide_factors(dense, factors, dense.of(part, inner), inner)
+        factors = divide_factors(dense, factors, dense.held(part, inner), inner)
     guards = [(guard, dense.of(guard, inner)) for guard in product.conditions]
     if any(condition.data is False for _, condition in guards):
         return Value(torch.zeros([], dtype=dense.call.compute, device=dense.call.device), ())
