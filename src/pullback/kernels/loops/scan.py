@@ -6,12 +6,11 @@ A state is a tensor that the kernel writes and reads: `h[t - 1, d]` was stored o
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 
 from pullback.define.math.fronts import Fronts
-from pullback.define.math.index import Affine, at
+from pullback.define.math.index import at
 from pullback.define.math.node import REDUCTIONS, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import reads_of
@@ -262,7 +261,7 @@ class ScanWriter(KernelWriter):
         trips = (*row.trips, (self.ranges.size(index), 1))
         step = Scope(indices=frozenset({index, *more}), trips=trips)
         emitter.scopes = [*around, step]
-        for stage in self.stages(outputs):
+        for stage in self.nest.stages(outputs):
             self.write_stage(stage, [i for i in nest.inner if i in nest.run_over(stage[0])])
             if nest.meets and (meeting := emitter.target.write_meeting()):
                 emitter.line(meeting)
@@ -294,29 +293,6 @@ class ScanWriter(KernelWriter):
             for name, (variable, most) in self.emitter.carried.items()
             for back in range(most + 1)
         ]
-
-    def stages(self, outputs: Iterable[Output]) -> Iterator[tuple[Output, ...]]:
-        """Yield the outputs that are computed together, in an order in which all is there."""
-        for _, group in groupby(outputs, key=lambda o: frozenset(self.nest.run_over(o))):
-            stage: list[Output] = []
-            for output in group:
-                if stage and self.needs_others(output, stage):
-                    yield tuple(stage)
-                    stage = []
-                stage.append(output)
-            yield tuple(stage)
-
-    def needs_others(self, output: Output, earlier: Sequence[Output]) -> bool:
-        """Return whether an output reads, of states of the same step, elements of other lanes."""
-        assert self.nest.sequential
-        time, own = self.nest.sequential[0], {o.name: o.indices for o in earlier}
-        for read in reads_of([output.node], own):
-            shifts = {i: p - at(i) for i, p in zip(own[read.name], read.places, strict=True)}
-            step = shifts.pop(time, Affine(0))
-            is_before = not step.terms and step.constant != 0
-            if not is_before and any(shift != Affine(0) for shift in shifts.values()):
-                return True
-        return False
 
     def write_stage(self, stage: Sequence[Output], inner: Sequence[str]) -> None:
         """Write the loops of some outputs within a step."""
