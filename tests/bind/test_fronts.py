@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cache
 
 import pytest
@@ -117,3 +118,79 @@ def test_coupled_states_with_a_free_dimension_are_those_of_a_loop() -> None:
         torch.testing.assert_close(*(torch.autograd.grad(value, s)[0] for value in last))
     plan = str(own.plan(s, 1.5, 0.25))
     assert "E, F, M: own loop, recurrence (fronts of i and j in order" in plan
+
+
+Place = tuple[int, int]
+# Of two states in turn: how many earlier ones the second reads of the first, from which step on.
+IN_TURN: dict[str, tuple[str, tuple[Place, ...], tuple[tuple[float, Place], ...]]] = {
+    # A window of another state has that of this step.
+    "window": (
+        "(x[i, j]) -> Q[i, j] = R[i, j] = tanh(x + pad(Q[i - 1, j])); "
+        "Q = x + sum[k < 3](0.3*pad(R[i - k, j]))",
+        ((-1, 0),),
+        ((0.3, (0, 0)), (0.3, (-1, 0)), (0.3, (-2, 0))),
+    ),
+    "window across lanes": (
+        "(x[i, j]) -> Q[i, j] = R[i, j] = tanh(x + pad(Q[i - 1, j])); "
+        "Q = x + sum[k < 3](0.3*pad(R[i - k, j + 1 - k]))",
+        ((-1, 0),),
+        ((0.3, (0, 1)), (0.3, (-1, 0)), (0.3, (-2, -1))),
+    ),
+    "front": (
+        "(x[i, j]) -> Q[i, j] = R[i, j] = tanh(x + pad(Q[i - 1, j - 1])); "
+        "Q = x + 0.3*pad(R[i + 1, j - 1]) + 0.4*pad(Q[i - 1, j])",
+        ((-1, -1),),
+        ((0.3, (1, -1)),),
+    ),
+    "front, backwards": (
+        "(x[i, j]) -> Q[i, j] = R[i, j] = tanh(x + pad(Q[i + 1, j + 1])); "
+        "Q = x + 0.3*pad(R[i + 1, j - 1]) + 0.4*pad(Q[i + 1, j])",
+        ((1, 1),),
+        ((0.3, (1, -1)),),
+    ),
+}
+
+
+def compute_in_turn(kind: str, x: Tensor) -> Tensor:
+    """Return the second state, element by element."""
+    _, of_second, of_first = IN_TURN[kind]
+    own = {"front": (-1, 0), "front, backwards": (1, 0)}.get(kind)
+
+    @cache
+    def element(second: bool, i: int, j: int) -> Tensor:
+        if not (0 <= i < x.shape[0] and 0 <= j < x.shape[1]):
+            return x.new_zeros(())
+        if not second:
+            return (x[i, j] + sum(element(True, i + p, j + q) for p, q in of_second)).tanh()
+        value = x[i, j] + sum(c * element(False, i + p, j + q) for c, (p, q) in of_first)
+        return value + 0.4 * element(True, i + own[0], j + own[1]) if own else value
+
+    rows, columns = (range(extent) for extent in x.shape)
+    return torch.stack([torch.stack([element(True, i, j) for j in columns]) for i in rows])
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        pytest.param(
+            kind, way, marks=[pytest.mark.thorough] if way == "cuda" and kind != "front" else []
+        )
+        for kind in IN_TURN
+        for way in ("loops", "steps", "cuda")
+    ],
+)
+def test_a_state_may_read_others_elsewhere_in_its_own_step(
+    kind: str, way: str, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    if way == "steps":
+        monkeypatch.setattr(recur, "FEW", 2**60)
+    own = pb.operator(f"fronts::turn_{''.join(filter(str.isalpha, kind + way))}{IN_TURN[kind][0]}")
+    generator = torch.Generator().manual_seed(seed)
+    for size in ((4, 3),) if way == "cuda" else ((4, 3), (5, 19)):
+        x = torch.randn(size, dtype=DOUBLE, generator=generator).requires_grad_()
+        wanted = compute_in_turn(kind, x)
+        with pb.cuda.on_cpu() if way == "cuda" else nullcontext():
+            found = own(x)
+            got = torch.autograd.grad(found.sin().sum(), x)
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(got, torch.autograd.grad(wanted.sin().sum(), x))

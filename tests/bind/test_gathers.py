@@ -219,6 +219,46 @@ def test_an_index_outside_that_is_not_selected_changes_nothing() -> None:
             op(x, wrong, w)
 
 
+SELECTED = {
+    "and": "(x[v], i[n]: int64) -> y[n] = where(0 <= i < size(v) and x[i[n]] > 0, 1.5, -0.5)",
+    "and, the other way": (
+        "(x[v], i[n]: int64) -> y[n] = where(x[i[n]] > 0 and 0 <= i < size(v), 1.5, -0.5)"
+    ),
+    "or": "(x[v], i[n]: int64) -> y[n] = where(i < 0 or i >= size(v) or x[i[n]] <= 0, -0.5, 1.5)",
+}
+
+
+@pytest.mark.parametrize("kind", SELECTED)
+def test_a_condition_reads_nothing_that_its_other_part_excludes(kind: str, seed: int) -> None:
+    own = pb.operator(f"gathers::part_{''.join(filter(str.isalpha, kind))}{SELECTED[kind]}")
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(5, generator=generator)
+    i = torch.tensor([0, -1, 4, 5, 2, 2**40, 3, 1])
+    inside = (i >= 0) & (i < 5)
+    want = torch.where(inside & (x[i.clamp(0, 4)] > 0), 1.5, -0.5)
+    for many in (1, 3000):
+        for _ in range(2):
+            assert torch.equal(own(x, i.repeat(many)), want.repeat(many))
+
+
+def test_a_gradient_asks_for_no_step_outside(seed: int) -> None:
+    """The step that arrives is chosen by data, and by whether there is one."""
+    own = pb.operator(
+        "gathers::window(x[t], c[k]) -> h[t] = where(x > 0, x + sum[k](c*pad(h[t - 1 - k])), x)"
+    )
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(6, dtype=torch.float64, generator=generator).abs().requires_grad_()
+    c = torch.rand(2, dtype=torch.float64, generator=generator).requires_grad_()
+    steps: list[Tensor] = []
+    for t, now in enumerate(x.unbind()):
+        steps.append(now + sum((c[k] * steps[t - 1 - k] for k in range(min(t, 2))), 0 * now))
+    want, found = (
+        torch.autograd.grad(h.square().sum(), (x, c)) for h in (torch.stack(steps), own(x, c))
+    )
+    for value, other in zip(found, want, strict=True):
+        close(value, other)
+
+
 PLACES: dict[str, tuple[str, Function]] = {
     "plus": (
         "(x[v, d], i[n, k]: int64) -> y[n, d] = sum[k](x[i[n, k] + 1, d])",

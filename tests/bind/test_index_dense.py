@@ -282,6 +282,35 @@ def test_an_output_is_memory_of_its_own() -> None:
     assert x[:, 0].tolist() == [0, 3]
 
 
+# A sum multiplies the factors of the same indices first, and may find them computed already.
+REGROUPED: dict[str, tuple[str, Callable[..., list[Tensor]]]] = {
+    "an output": (
+        "(x[i, o], w[v, i], t[v, i]) -> (a[v, i], b[v, o]) = a = w*t; b = sum[i](w*x*t*exp(w))",
+        lambda x, w, t: [w * t, (w * t * w.exp()) @ x],
+    ),
+    "an earlier factor": (
+        "(x[i, o], w[v, i], t[v, i]) -> b[v, o] = sum[i](x*w*t/exp(w*t))",
+        lambda x, w, t: [(w * t / (w * t).exp()) @ x],
+    ),
+    "both": (
+        "(x[i, o], w[v, i], t[v, i]) -> (a[v, i], b[v, o], c[v]) = "
+        "a = w*t; b = sum[i](w*x*t/tanh(w*t)); c = sum[i](x[i, 0]*w*t*exp(w*t))",
+        lambda x, w, t: [w * t, (w * t / (w * t).tanh()) @ x, (w * t * (w * t).exp()) @ x[:, 0]],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REGROUPED)
+def test_what_a_sum_still_needs_is_not_written_over(kind: str, seed: int) -> None:
+    line, reference = REGROUPED[kind]
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {"x": (7, 5), "w": (6, 7), "t": (6, 7)}
+    inputs = {n: torch.rand(s, dtype=torch.float64, generator=generator) for n, s in shapes.items()}
+    found = evaluated(formula(f"own{line}"), inputs)
+    for value, want in zip(found, reference(*inputs.values()), strict=True):
+        assert_near(value, want)
+
+
 @pytest.mark.parametrize(
     ("of_x", "of_w"), [((), ()), ((2, 3), (3,)), ((2, 1), (1, 3)), ((), (4,)), ((0,), (1,))]
 )

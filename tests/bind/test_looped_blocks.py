@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 import torch
@@ -216,3 +216,44 @@ def test_random_statistics_of_rows_agree(seed: int) -> None:
         indexed = formula(random_line(draw))
         for sides in ((1, 1), (3, 3), (4, 2)):
             require_agreement(indexed, drawn(indexed, SIZES), sides, 1e-9)
+
+
+def read_diagonals(bias: Tensor, rows: int, columns: int) -> Tensor:
+    """Return `pad(b[n - m + 2])`."""
+    places = torch.arange(rows)[:, None] - torch.arange(columns) + 2
+    inside = (places >= 0) & (places < len(bias))
+    return torch.where(inside, bias[places.clamp(0, len(bias) - 1)], 0.0)
+
+
+# What one gradient needs lacks indices that others have, or is computed for an other one alone.
+ALONE: dict[str, tuple[str, Callable[..., Tensor], Sequence[tuple[int, ...]]]] = {
+    "a batch without dimensions": (
+        "(q[..., n, d], k[..., m, d], b[p]) -> y[...] = "
+        "s[n, m] = sum[d](q[n, d]*k[m, d]) + pad(b[n - m + 2]); y = sum[n, m](tanh(s[n, m])**2)",
+        lambda q, k, b: (q @ k.T + read_diagonals(b, 9, 7)).tanh().square().sum(),
+        ((9, 3), (7, 3), (5,)),
+    ),
+    "places of a maximum": (
+        "(q[n, d], k[n], b[p]) -> y[n] = s[n, m < size(n)] = "
+        "sum[d](maximum(q[n, d], q[m, d])) + k[m] + pad(b[n - m + 2]); "
+        "y = max[m < size(n)](s[n, m])",
+        lambda q, k, b: (
+            (torch.maximum(q[:, None], q).sum(-1) + k + read_diagonals(b, 9, 9)).max(1).values
+        ),
+        ((9, 3), (9,), (5,)),
+    ),
+}
+
+
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+@pytest.mark.parametrize("kind", ALONE)
+def test_a_gradient_may_be_asked_for_alone(kind: str, seed: int) -> None:
+    line, reference, shapes = ALONE[kind]
+    own = pb.operator(f"pbblocks::alone_{''.join(filter(str.isalpha, kind))}{line}")
+    given = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    for k in range(3):
+        leaves = [t.clone().requires_grad_(k == at) for at, t in enumerate(given)]
+        wanted, found = reference(*leaves), own(*leaves)
+        torch.testing.assert_close(found, wanted)
+        gradients = (torch.autograd.grad(y.sin().sum(), leaves[k])[0] for y in (found, wanted))
+        torch.testing.assert_close(*gradients)

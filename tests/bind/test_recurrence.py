@@ -950,3 +950,33 @@ def test_operators_whose_steps_look_alike_have_sizes_of_their_own() -> None:
     for own in (one, other, one, other, one, other):
         for shape in ((4, 5), (5, 4)):
             torch.testing.assert_close(own(torch.ones(shape)), torch.zeros(shape))
+
+
+@pytest.mark.parametrize("is_looped", [False, True])
+def test_a_gradient_in_a_sum_of_another_has_indices_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, seed: int, *, is_looped: bool
+) -> None:
+    """What arrives by `o` has a place that is searched for, and is read in the sum over d."""
+    monkeypatch.setattr(recur, "FEW", 0 if is_looped else 2**60)
+    own = pb.operator(
+        f"inlined::mixed{is_looped:d}(x[t, j, d], M[d, e]) -> (h[t, j, d], o[t, d]) = "
+        "h = x + sin(pad(h[t - 1, j, d]) + sum[e](M[d, e]*pad(h[t - 1, j - 1, e]))); "
+        "o = max[j](h[t, j, d])"
+    )
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(5, 4, 3, dtype=DOUBLE, generator=generator).requires_grad_()
+    m = torch.randn(3, 3, dtype=DOUBLE, generator=generator).requires_grad_()
+    steps = [x[0]]
+    for given in x[1:]:
+        beside = torch.nn.functional.pad(steps[-1], (0, 0, 1, -1))
+        steps.append(given + (steps[-1] + beside @ m.T).sin())
+    h = torch.stack(steps)
+    wanted, found = (h, h.max(1).values), own(x, m)
+    for several in (wanted, found):
+        torch.testing.assert_close(several, wanted)
+    gradients = (
+        torch.autograd.grad([value.square().sum() for value in several], (x, m))
+        for several in (found, wanted)
+    )
+    for got, want in zip(*gradients, strict=True):
+        torch.testing.assert_close(got, want)

@@ -220,3 +220,14 @@ def test_fronts_are_written_out_for_a_length_that_does_not_vary(file: Path, seed
     torch.testing.assert_close(fed(onnxruntime.InferenceSession(file), inputs(x)), (distance(x),))
     with pytest.warns(OnnxNotice, match="its formula in PyTorch.* varies"):
         export(distance, x, path=file, dynamic_shapes=(({0: Dim("i")},),))
+
+
+@pytest.mark.filterwarnings("ignore:# The axis name")
+def test_a_window_with_its_own_step_is_written_out(file: Path, seed: int) -> None:
+    """What `Scan` carries to a step is from before it."""
+    smooth = pb.operator(
+        "pbscan::smooth(x[t]) -> y[t] = r[t] = x + pad(y[t - 1])/2; y = sum[k < 3](pad(r[t - k]))/4"
+    )
+    x = torch.rand(6)
+    export(smooth, x, path=file)
+    torch.testing.assert_close(fed(onnxruntime.InferenceSession(file), inputs(x)), (smooth(x),))

@@ -48,9 +48,9 @@ def contract(dense: Dense, product: Product, env: Env) -> Value | None:
 
 def multiply(dense: Dense, product: Product, inner: Env) -> Value | None:
     """Return the same of all products that there are."""
-    factors = [dense.of(part, inner) for part in product.over]
+    factors = [dense.held(part, inner) for part in product.over]
     for part in product.under:
-        factors = divide_factors(dense, factors, dense.of(part, inner), inner)
+        factors = divide_factors(dense, factors, dense.held(part, inner), inner)
     guards = [(guard, dense.of(guard, inner)) for guard in product.conditions]
     if any(condition.data is False for _, condition in guards):
         return Value(torch.zeros([], dtype=dense.call.compute, device=dense.call.device), ())

@@ -11,7 +11,6 @@ import itertools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ from pullback.define.math.extents import evaluate_size
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
 from pullback.define.math.node import EQUAL, Node
-from pullback.define.math.recurrence import Group, State
+from pullback.define.math.recurrence import Group, State, find_stages
 from pullback.define.math.steps import Step
 
 # The formulas of steps that are remembered, for all operators together.
@@ -99,6 +98,7 @@ class _Run:
         known: the states at each time so far.
         missing: those of them that `values` do not have yet.
         unbound: inputs at each time.
+        conditions: on the time, of states that are computed at once.
         is_recorded: whether autograd sees the operations, so that nothing may be written to twice.
     """
 
@@ -107,6 +107,7 @@ class _Run:
         self.known: dict[str, dict[int, Tensor]] = {state.name: {} for state in group.states}
         self.missing: dict[str, dict[int, Tensor]] = {state.name: {} for state in group.states}
         self.unbound: dict[tuple[str, int], tuple[Tensor, ...]] = {}
+        self.conditions: dict[Group, list[_Condition]] = {}
         self.is_recorded = torch.is_grad_enabled()
 
     def state(self, state: State) -> Tensor:
@@ -120,29 +121,31 @@ class _Run:
         ((time, direction),) = group.weights
         where = [state.indices.index(time) for state in group.states]
         length = call.number(group.states[0].extents[where[0]])
-        for t in range(length) if direction > 0 else range(length - 1, -1, -1):
-            _, results = self.compute_step(time, t)
-            for state, value in zip(group.states, results, strict=True):
+        times = range(length) if direction > 0 else range(length - 1, -1, -1)
+        for t, stage in itertools.product(times, _stages(call.formula, group)):
+            for state, value in zip(stage.states, self.compute_step(stage, t), strict=True):
                 self.known[state.name][t] = self.missing[state.name][t] = value
         for state, dim in zip(group.states, where, strict=True):
             own = self.known[state.name]
             self.values[state.name] = torch.stack([own[t] for t in range(length)], dim)
 
-    def compute_step(self, time: str, t: int) -> tuple[Step, list[Tensor]]:
-        """Return the step of one time, and what the states become."""
-        known = tuple(condition.holds(t) for condition in self.conditions)
-        step = _step(self.call.formula, self.group, known)
+    def compute_step(self, group: Group, t: int) -> list[Tensor]:
+        """Return what some states become at one time."""
+        ((time, _),) = group.weights
+        known = tuple(condition.holds(t) for condition in self.conditions_of(group))
+        step = _step(self.call.formula, group, known)
         whole = {p.name for p in step.formula.line.parameters}
         for state in (s for s in self.group.states if s.name in whole):
             self.complete(state, state.indices.index(time))
         given = {each.name: self.take(each, time, t) for each in step.slices}
-        return step, self.evaluate(step.formula, {**given, str(step.time): t}, {})
+        return self.evaluate(step.formula, {**given, str(step.time): t}, {}, group.states)
 
-    @cached_property
-    def conditions(self) -> list[_Condition]:
-        """The conditions on the time."""
-        time = self.group.weights[0][0]
-        return [_Condition(self.call, node, time) for node in steps.conditions_of(self.group)]
+    def conditions_of(self, group: Group) -> list[_Condition]:
+        """Return the conditions on the time."""
+        if group not in self.conditions:
+            time, nodes = group.weights[0][0], steps.conditions_of(group)
+            self.conditions[group] = [_Condition(self.call, node, time) for node in nodes]
+        return self.conditions[group]
 
     def accumulate(self, whole: Cumulative) -> dict[str, Tensor]:
         """Return what a cumulative function of PyTorch's computes: the states that are read."""
@@ -154,7 +157,7 @@ class _Run:
         asked = [
             place % length for place, own in ((first, whole.starts), (last, whole.ends)) if own
         ]
-        own = {t: self.compute_step(time, t)[1][whole.place] for t in asked}
+        own = {t: self.compute_step(group, t)[whole.place] for t in asked}
         formula = whole.elements
         labels = formula.line.outputs[0].labels
         given = cumulative.view_read(formula.nodes[0], labels, self.values)
@@ -215,15 +218,15 @@ class _Run:
     def fronts(self) -> None:
         """Compute states of several sequential indices, front by front."""
         call, group = self.call, self.group
-        step, weights = _front(call.formula, group), dict(group.weights)
+        stages = [(stage, _front(call.formula, stage)) for stage in _stages(call.formula, group)]
         # The places of a front are data to it, and are inside.
         is_inside = not any(bounds.find_gathers(state.node) for state in group.states)
-        for columns in self.split_fronts():
+        for columns, (stage, step) in itertools.product(self.split_fronts(), stages):
             given = dict(zip(step.places, columns, strict=True))
             sizes = {step.along: len(columns[0])}
-            results = self.evaluate(step.formula, given, sizes, is_inside=is_inside)
-            places = dict(zip(weights, columns, strict=True))
-            for state, value in zip(group.states, results, strict=True):
+            results = self.evaluate(step.formula, given, sizes, stage.states, is_inside=is_inside)
+            places = dict(zip(dict(stage.weights), columns, strict=True))
+            for state, value in zip(stage.states, results, strict=True):
                 own = self.state(state)
                 own = own.clone() if self.is_recorded else own
                 _put(own, state.indices, places, value)
@@ -247,11 +250,11 @@ class _Run:
         formula: Formula,
         given: Mapping[str, object],
         sizes: Mapping[str, int],
-        states: Sequence[State] | None = None,
+        states: Sequence[State],
         *,
         is_inside: bool = False,
     ) -> list[Tensor]:
-        """Return the new elements of some states, of all if nothing is said."""
+        """Return the new elements of some states."""
         call, line = self.call, formula.line
         known = {**self.values, **given}
         # The only parameter without a value says how large the batch is.
@@ -266,7 +269,7 @@ class _Run:
             arguments,
             {**call.sizes, **sizes},
             [True] * len(line.outputs),
-            [call.dtype(state.node.type) for state in states or self.group.states],
+            [call.dtype(state.node.type) for state in states],
             call.device,
             reuse=not self.is_recorded,
             is_inside=is_inside,
@@ -279,6 +282,12 @@ def _step(formula: Formula, group: Group, known: tuple[bool, ...]) -> Step:
     """Return the formula of the steps for which the same conditions hold."""
     conditions = steps.conditions_of(group)
     return steps.write_step(formula, group, dict(zip(conditions, known, strict=True)))
+
+
+@functools.lru_cache(maxsize=MOST_STEPS)
+def _stages(formula: Formula, group: Group) -> tuple[Group, ...]:
+    """Return the parts of a group that are computed at once."""
+    return find_stages(group, formula.ranges)
 
 
 _front = functools.lru_cache(maxsize=MOST_STEPS)(steps.write_front)

@@ -308,7 +308,9 @@ class _Steps:
             return 0
         place = batches.index(index)
         if index != BATCH:
-            return value.stride(source.dimension(place))
+            # It may run over a batch without dimensions, once.
+            own = source.dimension(place)
+            return value.stride(own) if own < value.dim() else 0
         many = value.dim() - len(batches) + 1
         own = axis - (len(self.call.every) - many)
         if own < 0 or value.shape[place + own] == 1:

@@ -28,7 +28,7 @@ def drop_absent(nodes: Sequence[Node], absent: set[str]) -> tuple[Node, ...]:
         args = [rebuilt[arg] for arg in node.args]
         if node.op == READ and node.name in absent:
             rebuilt[node] = None
-        elif None not in args and node.op in (*PLACED, *REDUCTIONS):
+        elif node.op in PLACED or (None not in args and node.op in REDUCTIONS):
             rebuilt[node] = _rebuild_operands(node, rebuilt)
         elif None not in args:
             rebuilt[node] = build.rebuild(node, tuple(a for a in args if a)) if args else node

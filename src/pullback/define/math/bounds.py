@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from pullback.define.line import Line
@@ -13,6 +13,13 @@ from pullback.define.math.term import negate, split_conjunction
 from pullback.diagnostic import PullbackError, Rule
 
 EmptyMaximum = Rule("PB148", "empty-maximum")
+
+
+# Where the other part of a condition has a say: of `a and b`, `a or b`.
+OTHERWISE: Mapping[str, Callable[[Node], list[Node]]] = {
+    "logical_and": split_conjunction,
+    "logical_or": lambda part: split_conjunction(negate(part)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +102,7 @@ def _find_with_context(
         seen.add((node, context))
         if wanted(node):
             found.append((node, context))
-        left += reversed(list(_operands(node, context)))
+        left += reversed(list(_operands(node, context, leading)))
     return found
 
 
@@ -111,7 +118,9 @@ def _own(node: Node, context: Surroundings) -> Iterator[Gather]:
             )
 
 
-def _operands(node: Node, context: Surroundings) -> Iterator[tuple[Node, Surroundings]]:
+def _operands(
+    node: Node, context: Surroundings, leading: Collection[Node]
+) -> Iterator[tuple[Node, Surroundings]]:
     if node.op in REDUCTIONS:
         yield (
             node.args[0],
@@ -122,6 +131,12 @@ def _operands(node: Node, context: Surroundings) -> Iterator[tuple[Node, Surroun
         yield condition, context
         yield x, context.under(*split_conjunction(condition))
         yield y, context.under(negate(condition))
+    elif node.op in OTHERWISE:
+        # What one part says already selects what the other is asked for: `0 <= i < n and x[i] > 0`.
+        x, y = node.args
+        parts = OTHERWISE[node.op]
+        yield x, context.under(*(part for part in parts(y) if part not in leading))
+        yield y, context.under(*parts(x))
     else:
         for arg in node.args:
             yield arg, context

@@ -13,7 +13,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pullback.define.math import show
 from pullback.define.math.index import BATCH, Affine, at
@@ -109,6 +109,22 @@ def make_groups(states: Sequence[State], ranges: Ranges, of: str) -> tuple[Group
     return tuple(groups)
 
 
+def find_stages(group: Group, ranges: Ranges) -> tuple[Group, ...]:
+    """Return a group as the parts of it that can be computed at once, one after the other.
+
+    A window such as `sum[k < 3](r[t - k])` in the step of another state has the `r` of this step,
+    which has to be there before.
+    """
+    weights, stages = dict(group.weights), list[list[State]]()
+    for state in group.states:
+        names = {own.name for own in stages[-1]} if stages else set[str]()
+        reads = (r for r in find_reads(state, group.states, ranges) if r.state in names)
+        if not stages or any(_step(r, weights) == 0 and not _is_here(r, weights) for r in reads):
+            stages.append([])
+        stages[-1].append(state)
+    return tuple(replace(group, states=tuple(own)) for own in stages)
+
+
 def reads_of(nodes: Iterable[Node], names: Iterable[str]) -> Iterator[Node]:
     """Yield the reads of some names in expressions."""
     known = {*names}
@@ -197,6 +213,11 @@ def find_weights(states: Sequence[State], reads: Sequence[StateRead]) -> dict[st
         ):
             return {index: weight for index, weight in weights.items() if weight}
     return None
+
+
+def _is_here(read: StateRead, weights: Mapping[str, int]) -> bool:
+    """Return whether a read is of the same element, but for indices that are not sequential."""
+    return all(read.shifts.get(index) == (0, 0) for index, weight in weights.items() if weight)
 
 
 def _step(read: StateRead, weights: Mapping[str, int]) -> float:

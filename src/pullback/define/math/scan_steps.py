@@ -73,6 +73,8 @@ def write_scan_step(formula: Formula, group: Group) -> ScanStep:
     ((time, weight),) = group.weights
     names = FreeNames(formula.line)
     names.taken.update(formula.states)
+    # One for all: what is opened gets a name that is new to these ranges alone.
+    ranges = formula.ranges
     windows = _find_windows(formula, group, names)
     flags = {
         node: read(names.fresh(f"is_{k}"), (), "bool")
@@ -90,7 +92,7 @@ def write_scan_step(formula: Formula, group: Group) -> ScanStep:
         others = [place for place, own in zip(node.places, taken, strict=True) if not own]
         is_own = node.op == READ and node.name in windows
         if node.op != READ or is_own or any(time in place.free for place in others):
-            now = reduce.substitute(node, {time: Affine(0, ((clock, 1),))}, formula.ranges)
+            now = reduce.substitute(node, {time: Affine(0, ((clock, 1),))}, ranges)
             return _in_window(now, node, windows[node.name], time, weight) if is_own else now
         places = tuple(p if own else None for p, own in zip(node.places, taken, strict=True))
         key = (node.name, places)
@@ -101,7 +103,7 @@ def write_scan_step(formula: Formula, group: Group) -> ScanStep:
         return read(made[key].name, others, node.type)
 
     nodes = reduce.rewrite_nodes(
-        steps.with_others(formula, group), steps.simplified, formula.ranges, replaced
+        steps.with_others(formula, group), steps.simplified, ranges, replaced
     )
     used = {node.name for node in in_order(nodes) if node.op == READ}
     slices = {s.name: s for s in made.values() if s.name in used}

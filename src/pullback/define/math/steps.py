@@ -232,7 +232,8 @@ def with_others(formula: Formula, group: Group, *, alike: bool = False) -> list[
 
     If `alike`, only those with the same indices: others are read.
     """
-    sequential = {index for index, _ in group.weights}
+    # One for all: what is opened gets a name that is new to these ranges alone.
+    sequential, ranges = {index for index, _ in group.weights}, formula.ranges
     done: dict[str, tuple[State, Node]] = {}
 
     def known(node: Node) -> Node | None:
@@ -242,12 +243,12 @@ def with_others(formula: Formula, group: Group, *, alike: bool = False) -> list[
         places = dict(zip(state.indices, node.places, strict=True))
         here = all(places[index] == at(index) for index in sequential)
         here &= not alike or state.indices == current[0].indices
-        return move_indices(element, places, formula.ranges) if here else None
+        return move_indices(element, places, ranges) if here else None
 
     current: list[State] = []
     for state in group.states:
         current[:] = [state]
-        [node] = reduce.rewrite_reads([state.node], simplified, formula.ranges, known)
+        [node] = reduce.rewrite_reads([state.node], simplified, ranges, known)
         done[state.name] = state, node
     return [done[state.name][1] for state in group.states]
 

@@ -19,7 +19,7 @@ from pullback.define.line import Scalar
 from pullback.define.math.extents import evaluate_size
 from pullback.define.math.index import Affine
 from pullback.define.math.node import EQUAL, Node
-from pullback.define.math.recurrence import Group
+from pullback.define.math.recurrence import Group, find_stages
 from pullback.define.math.scan_steps import ScanStep, write_scan_step
 from pullback.define.math.steps import Slice
 from pullback.define.shape import Size
@@ -54,9 +54,10 @@ def states_by_scan(
 ) -> dict[str, Tensor]:
     """Return the states of a group, in a trace: the outputs of one node.
 
-    Those along fronts are computed step by step, so that their number is fixed.
+    Those along fronts are computed step by step, so that their number is fixed. So are those of
+    which a window has the step itself: one of `Scan`'s has what is before it.
     """
-    if len(group.weights) != 1:
+    if len(group.weights) != 1 or len(find_stages(group, call.formula.ranges)) > 1:
         return compute_group(call, group, known)
     step = write_scan_step(call.formula, group)
     traced = _Traced(call, group, step, {**call.arguments, **known})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from pullback.define.math.fronts import Fronts
-from pullback.define.math.index import Affine
+from pullback.define.math.index import Affine, at
 from pullback.define.math.node import Node
 from pullback.define.math.ranges import Ranges
+from pullback.define.math.recurrence import reads_of
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.scope import Trip
@@ -110,6 +112,31 @@ class Nest:
     fronts: Fronts | None = None
     checkpoints: Checkpoints | None = None
     in_place: bool = False
+
+    def stages(self, outputs: Iterable[Output]) -> Iterator[tuple[Output, ...]]:
+        """Yield the outputs of a step that are computed together, in an order that has all there.
+
+        Two are not if one reads, of the other's state of the same step, elements of other lanes.
+        """
+        for _, group in groupby(outputs, key=lambda o: frozenset(self.run_over(o))):
+            stage: list[Output] = []
+            for output in group:
+                if self._reads_beside(output, stage):
+                    yield tuple(stage)
+                    stage = []
+                stage.append(output)
+            yield tuple(stage)
+
+    def _reads_beside(self, output: Output, earlier: Sequence[Output]) -> bool:
+        assert self.sequential
+        time, own = self.sequential[0], {other.name: other.indices for other in earlier}
+        for read in reads_of([output.node], own):
+            shifts = {i: p - at(i) for i, p in zip(own[read.name], read.places, strict=True)}
+            step = shifts.pop(time, Affine(0))
+            is_before = not step.terms and step.constant != 0
+            if not is_before and any(shift != Affine(0) for shift in shifts.values()):
+                return True
+        return False
 
     def run_over(self, output: Output) -> tuple[str, ...]:
         """Return the indices whose loops an output is computed in."""

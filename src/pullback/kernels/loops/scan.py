@@ -6,9 +6,8 @@ A state is a tensor that the kernel writes and reads: `h[t - 1, d]` was stored o
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 
 from pullback.define.math.fronts import Fronts
 from pullback.define.math.index import at
@@ -250,7 +249,7 @@ class ScanWriter(KernelWriter):
         trips = (*row.trips, (self.ranges.size(index), 1))
         step = Scope(indices=frozenset({index, *more}), trips=trips)
         emitter.scopes = [*around, step]
-        for stage in self.stages(outputs):
+        for stage in self.nest.stages(outputs):
             self.write_stage(stage, [i for i in nest.inner if i in nest.run_over(stage[0])])
             if nest.meets and (meeting := emitter.target.write_meeting()):
                 emitter.line(meeting)
@@ -282,11 +281,6 @@ class ScanWriter(KernelWriter):
             for name, (variable, most) in self.emitter.carried.items()
             for back in range(most + 1)
         ]
-
-    def stages(self, outputs: Iterable[Output]) -> Iterator[tuple[Output, ...]]:
-        """Yield the outputs that are computed together, in an order in which all is there."""
-        for _, group in groupby(outputs, key=lambda o: frozenset(self.nest.run_over(o))):
-            yield tuple(group)
 
     def write_stage(self, stage: Sequence[Output], inner: Sequence[str]) -> None:
         """Write the loops of some outputs within a step."""
