@@ -534,7 +534,14 @@ def compiled(mesh: DeviceMesh) -> None:
     near(call(*tensors.values()), expected("gauss")[0], "compiled")
 
 
-def a_graph_merges_statistics(mesh: DeviceMesh, names: Sequence[str] = ("entropy",)) -> None:
+NEAR_ENOUGH = {torch.float64: 1e-10, torch.bfloat16: 5e-2}
+
+
+def a_graph_merges_statistics(
+    mesh: DeviceMesh,
+    names: Sequence[str] = ("entropy",),
+    dtypes: Sequence[torch.dtype] = (torch.float64,),
+) -> None:
     """What a call in `torch.compile` decides, it decides without values; one graph, any sizes."""
     r, s0 = (Replicate(),), (Shard(0),)
     given = {
@@ -543,7 +550,7 @@ def a_graph_merges_statistics(mesh: DeviceMesh, names: Sequence[str] = ("entropy
         "normal": {"x": s0},
     }
     for name in names:
-        for dtype, near_enough in ((torch.float64, 1e-10), (torch.bfloat16, 5e-2)):
+        for dtype in dtypes:
             torch.compiler.reset()
             call = torch.compile(operator(name), backend="aot_eager", fullgraph=True, dynamic=True)
             for more in (0, 1, 10):
@@ -562,7 +569,7 @@ def a_graph_merges_statistics(mesh: DeviceMesh, names: Sequence[str] = ("entropy
                     assert isinstance(own, DTensor)
                     assert own.shape == wanted.shape, f"{name} {more}"
                     error = (own.full_tensor() - wanted).abs().max()
-                    assert error <= near_enough, f"{name} {dtype} {more} {error}"
+                    assert error <= NEAR_ENOUGH[dtype], f"{name} {dtype} {more} {error}"
 
 
 def with_gradients(call: Callable[..., Tensor], tensors: Mapping[str, Tensor]) -> list[Tensor]:
@@ -573,7 +580,11 @@ def with_gradients(call: Callable[..., Tensor], tensors: Mapping[str, Tensor]) -
 
 
 def compiled_statistics_are_merged(mesh: DeviceMesh) -> None:
-    a_graph_merges_statistics(mesh, ("causal", "normal"))
+    a_graph_merges_statistics(mesh, ("causal", "normal"), tuple(NEAR_ENOUGH))
+
+
+def so_it_does_in_half_precision(mesh: DeviceMesh) -> None:
+    a_graph_merges_statistics(mesh, dtypes=(torch.bfloat16,))
 
 
 def a_graph_tells_a_place_outside(mesh: DeviceMesh) -> None:
@@ -608,6 +619,7 @@ GRAPHS = (
     a_graph_merges_statistics,
     a_graph_tells_a_place_outside,
     compiled_statistics_are_merged,
+    so_it_does_in_half_precision,
     compiled,
 )
 # A sum over what is split, a dimension that cannot be, places that data gives, steps; kernels, a
