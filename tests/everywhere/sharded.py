@@ -354,7 +354,9 @@ def no_process_loses_a_nan(mesh: DeviceMesh) -> None:
         assert z.full_tensor().isnan().all(), f"row {row}"
 
 
-def statistics_are_merged(mesh: DeviceMesh) -> None:
+def statistics_are_merged(
+    mesh: DeviceMesh, dtype: torch.dtype = torch.float64, near_enough: float = 1e-10
+) -> None:
     """What is long stays where it is: processes add numbers of rows up, and nothing is gathered."""
     r, s0 = (Replicate(),), (Shard(0),)
     for name, given, gradients in (
@@ -365,29 +367,32 @@ def statistics_are_merged(mesh: DeviceMesh) -> None:
         ("softmax", {"x": (Shard(2),)}, ((Shard(2),),)),
         ("greatest", {"x": (Shard(1),)}, ((Shard(1),),)),
     ):
-        for dtype, near_enough in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
-            tensors = {
-                k: spread(t.to(dtype) if t.is_floating_point() else t, mesh, given[k])
-                for k, t in whole(name).items()
-            }
-            leaves = [t.requires_grad_() for t in tensors.values() if t.is_floating_point()]
-            with CommDebugMode() as counted:
-                output = called(name, tensors)
-                assert isinstance(output, DTensor)
-                found = output.new_empty(0)
-                if gradients:
-                    found = torch.autograd.grad(output, leaves, torch.ones_like(output))
-            names = {str(operation).rpartition(".")[2] for operation in counted.get_comm_counts()}
-            assert names == {"all_reduce"}, f"{name}: {names}"
+        tensors = {
+            k: spread(t.to(dtype) if t.is_floating_point() else t, mesh, given[k])
+            for k, t in whole(name).items()
+        }
+        leaves = [t.requires_grad_() for t in tensors.values() if t.is_floating_point()]
+        with CommDebugMode() as counted:
+            output = called(name, tensors)
+            assert isinstance(output, DTensor)
+            found = output.new_empty(0)
             if gradients:
-                assert tuple(map(placements_of, found)) == gradients, name
-            one = {k: t.to(dtype) if t.is_floating_point() else t for k, t in whole(name).items()}
-            expected_here = called(name, one)
-            error = (output.full_tensor() - expected_here).abs().max()
-            assert error <= near_enough, f"{name} {dtype} {error}"
-            gathered = [torch.empty_like(output.full_tensor()) for _ in range(mesh.size())]
-            distributed.all_gather(gathered, output.full_tensor().detach().contiguous())
-            assert all(own.equal(gathered[0]) for own in gathered), "each process has the same"
+                found = torch.autograd.grad(output, leaves, torch.ones_like(output))
+        names = {str(operation).rpartition(".")[2] for operation in counted.get_comm_counts()}
+        assert names == {"all_reduce"}, f"{name}: {names}"
+        if gradients:
+            assert tuple(map(placements_of, found)) == gradients, name
+        one = {k: t.to(dtype) if t.is_floating_point() else t for k, t in whole(name).items()}
+        expected_here = called(name, one)
+        error = (output.full_tensor() - expected_here).abs().max()
+        assert error <= near_enough, f"{name} {dtype} {error}"
+        gathered = [torch.empty_like(output.full_tensor()) for _ in range(mesh.size())]
+        distributed.all_gather(gathered, output.full_tensor().detach().contiguous())
+        assert all(own.equal(gathered[0]) for own in gathered), "each process has the same"
+
+
+def so_they_are_in_single_precision(mesh: DeviceMesh) -> None:
+    statistics_are_merged(mesh, torch.float32, 1e-4)
 
 
 def placements_of(tensor: Tensor) -> Placed:
@@ -638,8 +643,8 @@ def checks(processes: int, *, few: bool) -> dict[str, Callable[[], None]]:
             )
         if len(shape) == 1:
             graphs = GRAPHS if processes == COMPILED else ()
-            dear = () if few else (second_derivatives, *graphs[1:])
-            for check in (*SINGLE, *graphs[:1], *dear):
+            dear = (so_they_are_in_single_precision, second_derivatives, *graphs[1:])
+            for check in (*SINGLE, *graphs[:1], *(() if few else dear)):
                 found[f"{check.__name__} of {processes}"] = lambda check=check, mesh=mesh: check(
                     mesh()
                 )
