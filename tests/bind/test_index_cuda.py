@@ -110,9 +110,14 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("case", LONG)
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_long_sum_is_cut_into_chunks(case: str, device: str) -> None:
+# In CUDA: over one index and for a few places.
+CUT = {f"{device}-{case}": (device, case) for device in ("cpu", "cuda") for case in LONG}
+CHUNKS = ("cuda-a sum of all", "cuda-for a few rows", "cuda-for a few places")
+
+
+@pytest.mark.parametrize("of", telling(CUT, {*CHUNKS, *(f"cpu-{case}" for case in LONG)}))
+def test_a_long_sum_is_cut_into_chunks(of: tuple[str, str]) -> None:
+    device, case = of
     name, dims = LONG[case]
     indexed = formula(name)
     sizes = sizes_for(indexed, {"...": 1, **dims})
