@@ -18,6 +18,7 @@ import time
 import zlib
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -35,8 +36,12 @@ IN_CI = "CI" in os.environ
 settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("thorough", deadline=None, derandomize=IN_CI, print_blob=True)
 
-# PyTorch's own forward mode calls what PyTorch itself has deprecated.
-OF_TORCH = ("ignore:`torch.jit.script:DeprecationWarning",)
+# PyTorch's own forward mode calls what PyTorch itself has deprecated; and a process has the GPU
+# code that its other tests loaded, and says so whenever CUDA runs on the CPU.
+IGNORED = (
+    "ignore:`torch.jit.script:DeprecationWarning",
+    "ignore::pullback.bind.on_cpu.CudaOnCpuNotice",
+)
 # Libraries of many versions of the source; when there are more, the next run begins with none.
 MOST_KEPT = 4 << 30
 
@@ -91,6 +96,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = items[first:] + items[:first]
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make no tests of parameters that would be left out: thousands, in each worker."""
+    config = metafunc.config
+    if is_thorough(config) or any("::" in word for word in config.args):
+        return
+    calls: list[Any] = metafunc._calls
+    marked = metafunc.definition.get_closest_marker("thorough")
+    kept = [each for each in calls if all(mark.name != "thorough" for mark in each.marks)]
+    # One at least: else pytest makes a test without parameters.
+    calls[:] = calls[:1] if marked or not kept else kept
+
+
 def commit(folder: Path) -> bytes:
     """Return the name of the commit that is tested; nothing where git knows none."""
     try:
@@ -102,9 +120,13 @@ def commit(folder: Path) -> bytes:
 
 
 def pytest_collection_finish() -> None:
-    """Have Python not look through tests and libraries whenever it looks for what to free."""
+    """Have Python not look through tests and libraries whenever it looks for what to free.
+
+    And look seldom: a tenth of the time of tests that trace or derive would be that.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -131,8 +153,10 @@ def pytest_configure(config: pytest.Config) -> None:
     pytest-xdist's workers inherit the variables, so they share the folders of the session that
     started them.
     """
-    for line in OF_TORCH:
-        config.addinivalue_line("filterwarnings", line)
+    if not config.getoption("numprocesses", default=None):
+        # Where tests run: to know a warning's class imports PyTorch, which takes seconds.
+        for line in IGNORED:
+            config.addinivalue_line("filterwarnings", line)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # By a shell's `&`; processes that tests interrupt would ignore it too.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -222,8 +222,14 @@ def fresh_dynamo() -> None:
     torch._dynamo.reset()
 
 
+# The matrix compiles each kind for fixed sizes.
+each_sizes = pytest.mark.parametrize(
+    "dynamic", telling({"static": False, "dynamic": True}, ["dynamic"])
+)
+
+
 @each_traced
-@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@each_sizes
 def test_compile_gives_the_same_values_and_gradients(case: Case, dynamic: bool, seed: int) -> None:
     def step(*arguments: Any) -> Tensor:
         return loss_of(2 * as_tuple(case.operator(*arguments))[0])

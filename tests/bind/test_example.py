@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import scipy
 import torch
 import torch.nn.functional as F  # noqa: N812
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from scipy.signal import correlate2d
 from torch import Tensor
 
 import pullback as pb
@@ -71,7 +71,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def correlate(x: Tensor, k: Tensor) -> Any:
-    return correlate2d(x.numpy(), k.numpy(), mode="valid")
+    return scipy.signal.correlate2d(x.numpy(), k.numpy(), mode="valid")
 
 
 def conv(x: Tensor, weight: Tensor, stride: int = 1, padding: int = 0) -> Tensor:

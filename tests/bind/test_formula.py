@@ -7,6 +7,7 @@ import functools
 import itertools
 import pickle
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -497,3 +498,20 @@ def test_without_a_compiler_pytorch_runs_the_formula(
         assert_close(operator(*some), reference(*some))
         assert gradcheck(operator, some)
         assert gradgradcheck(operator, some)
+
+
+@pytest.mark.parametrize("line", ["(x[...]) -> y[...] = x*tanh(x)", "(x[n]) -> y[] = sum[n](x**4)"])
+def test_a_formula_is_compiled_once_under_all_its_names(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.linspace(0, 1, 7)
+    first, second = (pb.operator(f"pbnamed{len(line)}::{name}{line}") for name in ("a", "b"))
+    first(x)
+    # The runtime is there by now.
+    monkeypatch.setenv("PULLBACK_CACHE", str(tmp_path / "cache"))
+    third = pb.operator(f"pbnamed{len(line)}::c{line}")
+    assert torch.equal(first(x), second(x))
+    compiled = set(tmp_path.rglob("*.so"))
+    assert torch.equal(second(x), third(x))
+    assert compiled
+    assert set(tmp_path.rglob("*.so")) == compiled

@@ -321,15 +321,24 @@ def narrow_index() -> Any:
     return pb.operator(f"gathers::narrow{SUM.replace('int64', 'int32')}")
 
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDTHS = {
     str(width): width for width in (1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 31, 48, 100, 112, 130, 300)
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("width", telling(WIDTHS, ["1", "7", "100"]))
-def test_rows_of_any_width_are_summed(width: int, dtype: torch.dtype) -> None:
+HALVES = (torch.bfloat16, torch.float16)
+ROWS = {
+    **{f"{name} float32": (width, torch.float32) for name, width in WIDTHS.items()},
+    **{f"{name} {str(d)[6:]}": (width, d) for name, width in WIDTHS.items() for d in HALVES},
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    telling(ROWS, ["1 float32", "7 float32", "100 float32", "7 bfloat16", "100 float16"]),
+)
+def test_rows_of_any_width_are_summed(case: tuple[int, torch.dtype]) -> None:
+    width, dtype = case
     op = narrow_index()
     x, i, _ = inputs((3000, 1500, 5, width))
     small = x.to(dtype).requires_grad_()

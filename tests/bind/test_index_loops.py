@@ -721,7 +721,8 @@ def test_outputs_of_rows_and_sums_over_rows_share_a_loop(seed: int) -> None:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("many", [3, 13])
+# Each has four gradients, of a second each.
+@pytest.mark.parametrize("many", [pytest.param(3, marks=pytest.mark.thorough), 13])
 def test_small_sums_within_sums_are_compiled_in_time(many: int, seed: int) -> None:
     """Sums over few places are written out; of four, of 13 places each, that takes minutes.
 

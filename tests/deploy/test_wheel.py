@@ -167,7 +167,7 @@ def test_an_operator_in_python_comes_along(away: dict[str, Any]) -> None:
 
 def test_index_notation_comes_along_with_its_loops(away: dict[str, Any]) -> None:
     x, y = torch.linspace(-1, 1, 5).requires_grad_(), torch.linspace(0, 2, 4)
-    sums = torch.exp(-((x[:, None] - y) ** 2)).sum(1)
+    sums = ((x[:, None] - y) ** 3).sum(1)
     (grad,) = torch.autograd.grad(sums.sum(), x, create_graph=True)
     (curved,) = torch.autograd.grad(grad.sum(), x)
     found = (*away["sums"], away["curved"])

@@ -354,7 +354,9 @@ def no_process_loses_a_nan(mesh: DeviceMesh) -> None:
         assert z.full_tensor().isnan().all(), f"row {row}"
 
 
-def statistics_are_merged(mesh: DeviceMesh) -> None:
+def statistics_are_merged(
+    mesh: DeviceMesh, dtype: torch.dtype = torch.float64, near_enough: float = 1e-10
+) -> None:
     """What is long stays where it is: processes add numbers of rows up, and nothing is gathered."""
     r, s0 = (Replicate(),), (Shard(0),)
     for name, given, gradients in (
@@ -365,29 +367,32 @@ def statistics_are_merged(mesh: DeviceMesh) -> None:
         ("softmax", {"x": (Shard(2),)}, ((Shard(2),),)),
         ("greatest", {"x": (Shard(1),)}, ((Shard(1),),)),
     ):
-        for dtype, near_enough in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
-            tensors = {
-                k: spread(t.to(dtype) if t.is_floating_point() else t, mesh, given[k])
-                for k, t in whole(name).items()
-            }
-            leaves = [t.requires_grad_() for t in tensors.values() if t.is_floating_point()]
-            with CommDebugMode() as counted:
-                output = called(name, tensors)
-                assert isinstance(output, DTensor)
-                found = output.new_empty(0)
-                if gradients:
-                    found = torch.autograd.grad(output, leaves, torch.ones_like(output))
-            names = {str(operation).rpartition(".")[2] for operation in counted.get_comm_counts()}
-            assert names == {"all_reduce"}, f"{name}: {names}"
+        tensors = {
+            k: spread(t.to(dtype) if t.is_floating_point() else t, mesh, given[k])
+            for k, t in whole(name).items()
+        }
+        leaves = [t.requires_grad_() for t in tensors.values() if t.is_floating_point()]
+        with CommDebugMode() as counted:
+            output = called(name, tensors)
+            assert isinstance(output, DTensor)
+            found = output.new_empty(0)
             if gradients:
-                assert tuple(map(placements_of, found)) == gradients, name
-            one = {k: t.to(dtype) if t.is_floating_point() else t for k, t in whole(name).items()}
-            expected_here = called(name, one)
-            error = (output.full_tensor() - expected_here).abs().max()
-            assert error <= near_enough, f"{name} {dtype} {error}"
-            gathered = [torch.empty_like(output.full_tensor()) for _ in range(mesh.size())]
-            distributed.all_gather(gathered, output.full_tensor().detach().contiguous())
-            assert all(own.equal(gathered[0]) for own in gathered), "each process has the same"
+                found = torch.autograd.grad(output, leaves, torch.ones_like(output))
+        names = {str(operation).rpartition(".")[2] for operation in counted.get_comm_counts()}
+        assert names == {"all_reduce"}, f"{name}: {names}"
+        if gradients:
+            assert tuple(map(placements_of, found)) == gradients, name
+        one = {k: t.to(dtype) if t.is_floating_point() else t for k, t in whole(name).items()}
+        expected_here = called(name, one)
+        error = (output.full_tensor() - expected_here).abs().max()
+        assert error <= near_enough, f"{name} {dtype} {error}"
+        gathered = [torch.empty_like(output.full_tensor()) for _ in range(mesh.size())]
+        distributed.all_gather(gathered, output.full_tensor().detach().contiguous())
+        assert all(own.equal(gathered[0]) for own in gathered), "each process has the same"
+
+
+def so_they_are_in_single_precision(mesh: DeviceMesh) -> None:
+    statistics_are_merged(mesh, torch.float32, 1e-4)
 
 
 def placements_of(tensor: Tensor) -> Placed:
@@ -534,7 +539,14 @@ def compiled(mesh: DeviceMesh) -> None:
     near(call(*tensors.values()), expected("gauss")[0], "compiled")
 
 
-def a_graph_merges_statistics(mesh: DeviceMesh, names: Sequence[str] = ("entropy",)) -> None:
+NEAR_ENOUGH = {torch.float64: 1e-10, torch.bfloat16: 5e-2}
+
+
+def a_graph_merges_statistics(
+    mesh: DeviceMesh,
+    names: Sequence[str] = ("entropy",),
+    dtypes: Sequence[torch.dtype] = (torch.float64,),
+) -> None:
     """What a call in `torch.compile` decides, it decides without values; one graph, any sizes."""
     r, s0 = (Replicate(),), (Shard(0),)
     given = {
@@ -543,7 +555,7 @@ def a_graph_merges_statistics(mesh: DeviceMesh, names: Sequence[str] = ("entropy
         "normal": {"x": s0},
     }
     for name in names:
-        for dtype, near_enough in ((torch.float64, 1e-10), (torch.bfloat16, 5e-2)):
+        for dtype in dtypes:
             torch.compiler.reset()
             call = torch.compile(operator(name), backend="aot_eager", fullgraph=True, dynamic=True)
             for more in (0, 1, 10):
@@ -562,7 +574,7 @@ def a_graph_merges_statistics(mesh: DeviceMesh, names: Sequence[str] = ("entropy
                     assert isinstance(own, DTensor)
                     assert own.shape == wanted.shape, f"{name} {more}"
                     error = (own.full_tensor() - wanted).abs().max()
-                    assert error <= near_enough, f"{name} {dtype} {more} {error}"
+                    assert error <= NEAR_ENOUGH[dtype], f"{name} {dtype} {more} {error}"
 
 
 def with_gradients(call: Callable[..., Tensor], tensors: Mapping[str, Tensor]) -> list[Tensor]:
@@ -573,7 +585,11 @@ def with_gradients(call: Callable[..., Tensor], tensors: Mapping[str, Tensor]) -
 
 
 def compiled_statistics_are_merged(mesh: DeviceMesh) -> None:
-    a_graph_merges_statistics(mesh, ("causal", "normal"))
+    a_graph_merges_statistics(mesh, ("causal", "normal"), tuple(NEAR_ENOUGH))
+
+
+def so_it_does_in_half_precision(mesh: DeviceMesh) -> None:
+    a_graph_merges_statistics(mesh, dtypes=(torch.bfloat16,))
 
 
 def a_graph_tells_a_place_outside(mesh: DeviceMesh) -> None:
@@ -608,6 +624,7 @@ GRAPHS = (
     a_graph_merges_statistics,
     a_graph_tells_a_place_outside,
     compiled_statistics_are_merged,
+    so_it_does_in_half_precision,
     compiled,
 )
 # A sum over what is split, a dimension that cannot be, places that data gives, steps; kernels, a
@@ -626,8 +643,8 @@ def checks(processes: int, *, few: bool) -> dict[str, Callable[[], None]]:
             )
         if len(shape) == 1:
             graphs = GRAPHS if processes == COMPILED else ()
-            dear = () if few else (second_derivatives, *graphs[1:])
-            for check in (*SINGLE, *graphs[:1], *dear):
+            dear = (so_they_are_in_single_precision, second_derivatives, *graphs[1:])
+            for check in (*SINGLE, *graphs[:1], *(() if few else dear)):
                 found[f"{check.__name__} of {processes}"] = lambda check=check, mesh=mesh: check(
                     mesh()
                 )

@@ -21,10 +21,14 @@ def fresh_dynamo() -> None:
 # An error in one of these is one that most users meet.
 MOST_USED = ("forward", "backward", "double backward", "`func.jvp`", "`vmap`, every `in_dims`")
 # Compiling takes long there, ten seconds for Inductor to begin with, and to each of them all kinds
-# but a few are calls of one sort.
+# but a few are calls of one sort. `func.grad` is compiled of all kinds.
+FEW_KINDS = ("cpp_product", "index_softmax", "fn_product")
 COMPILED = {
     "compile with inductor": (),
-    "compile of `func.hessian`": ("cpp_product", "index_softmax", "fn_product"),
+    "compile of `func.hessian`": FEW_KINDS,
+    "compile of `func.jvp`": FEW_KINDS,
+    "compile of `vmap`": FEW_KINDS,
+    "compile of `vmap(grad)`": FEW_KINDS,
 }
 
 

@@ -43,6 +43,12 @@ def test_the_key_changes_with_every_part(change: dict[str, Any]) -> None:
     assert replace(PLAN, **change).key != PLAN.key
 
 
+def test_what_is_no_authors_has_one_key_under_all_names() -> None:
+    shared = replace(PLAN, is_shared=True)
+    assert replace(shared, name="demo-add3-cpu").key == shared.key
+    assert replace(shared, abi="kernel-2").key != shared.key
+
+
 def test_flags_and_link_are_not_confused() -> None:
     assert replace(PLAN, flags=("-a", "-b")).key != replace(PLAN, flags=("-a",), link=("-b",)).key
 

@@ -53,6 +53,8 @@ class BuildPlan:
             tenth of a second, most of its time, to read what PyTorch's library has.
         translation: for units in CUDA that are to run on the CPU.
         abi: what the library has to match, such as "kernel-1" or "torch 2.13.0 cp311".
+        is_shared: whether a library of another name will do that has the same content: nothing in
+            it is an author's, who may keep something in a variable of its own.
     """
 
     name: str
@@ -65,6 +67,7 @@ class BuildPlan:
     link_for: tuple[str, tuple[str, ...]] | None = None
     translation: Translation | None = None
     abi: str
+    is_shared: bool = False
 
     def __post_init__(self) -> None:
         assert re.fullmatch(r"\w[\w.+-]*", self.name), f"{self.name!r} cannot name a file"
@@ -77,7 +80,7 @@ class BuildPlan:
     def key(self) -> str:
         """The name of its cache entry. The author's texts vary within one entry."""
         content = [
-            self.name,
+            "" if self.is_shared else self.name,
             self.compiler.language,
             self.compiler.identity,
             [[unit.file, unit.text] for unit in self.units],

@@ -187,11 +187,19 @@ class Call:
     ) -> tuple[tuple[Any, ...], Mapping[str, Any], dict[str, Tensor]]:
         """Return arguments, keywords and parameters with these tensors in the leaves' places."""
         tensors = iter(given)
-        flat, spec = _pytree.tree_flatten((self.arguments, dict(self.keywords)))
+        flat, spec, names = self.structure
         flat = [next(tensors) if isinstance(leaf, Tensor) else leaf for leaf in flat]
         arguments, keywords = _pytree.tree_unflatten(flat, spec)
-        names = [leaf.name for leaf in self.leaves if leaf.parameter]
         return arguments, keywords, dict(zip(names, tensors, strict=True))
+
+    @cached_property
+    def structure(self) -> tuple[list[Any], _pytree.TreeSpec, list[str]]:
+        """What the arguments hold, how they hold it, and the names of parameters.
+
+        A derivative by differences calls the target hundreds of times.
+        """
+        flat, spec = _pytree.tree_flatten((self.arguments, dict(self.keywords)))
+        return flat, spec, [leaf.name for leaf in self.leaves if leaf.parameter]
 
     def with_values(self, values: Sequence[Tensor]) -> Call:
         """Return the same call on other values: other sizes, dtypes or strides may be refused."""

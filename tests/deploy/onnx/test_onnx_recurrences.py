@@ -133,7 +133,7 @@ def split(given: list[Tensor | float]) -> tuple[list[Tensor], list[float]]:
 @pytest.mark.filterwarnings("ignore:# The axis name")
 @pytest.mark.parametrize(
     "name",
-    telling({name: name for name in LINES | ENDS}, ["lru", "coupled", "end"]),
+    telling({name: name for name in LINES | ENDS}, ["coupled", "end"]),
 )
 def test_one_file_serves_all_lengths(name: str, file: Path, seed: int) -> None:
     operator = pb.operator(f"pbscan::{name}{(LINES | ENDS)[name][0]}")

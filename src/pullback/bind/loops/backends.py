@@ -296,6 +296,7 @@ def plan_unit(name: str, unit: str) -> BuildPlan:
         link=("-lmvec", "-lm"),
         link_for=vector_functions(),
         abi=INDEX_ABI,
+        is_shared=True,
     )
 
 

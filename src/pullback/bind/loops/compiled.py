@@ -71,6 +71,7 @@ def plan_of(loop: Loop) -> BuildPlan:
         link=("-lmvec", "-lm"),
         link_for=vector_functions(),
         abi=FORMULA_ABI,
+        is_shared=True,
     )
 
 
