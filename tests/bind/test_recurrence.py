@@ -845,6 +845,25 @@ def test_the_plan_says_what_runs_in_order_and_what_is_kept(ss: Operator) -> None
 
 
 @pytest.mark.usefixtures("looped")
+def test_an_output_may_sum_over_other_lanes_than_those_of_its_state(seed: int) -> None:
+    """The lanes of the sum are not neighbours in memory, where the kernel has written them."""
+    own = pb.operator(
+        "recurrence::other_lanes(x[t, d, i], w[d, d]) -> (h[t, d, i], s[t]) = h = x + "
+        "sum[k](w[d, k]*pad(h[t - 1, k, i])) + 0.5*pad(h[t - 1, d, i - 1]); "
+        "s = sum[d](exp(sum[i](h[t, d, i]*x[t, d, i])))"
+    )
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(5, 20, 9, generator=generator, dtype=DOUBLE)
+    w = torch.randn(20, 20, generator=generator, dtype=DOUBLE) / 20
+    h, sums = torch.zeros_like(x[0]), list[Tensor]()
+    for given in x:
+        h = given + w @ h + 0.5 * torch.nn.functional.pad(h, (1, -1))
+        sums.append((h * given).sum(1).exp().sum())
+    torch.testing.assert_close(own(x, w)[1], torch.stack(sums))
+    assert "h, s: own loop" in str(own.plan(x, w))
+
+
+@pytest.mark.usefixtures("looped")
 def test_of_a_state_that_is_read_at_its_last_step_that_one_alone_is_kept(seed: int) -> None:
     final = pb.operator(
         "recurrence::final(x[t, d], h0[d]) -> y[d] = h[t, d] = x*tanh(h[t - 1, d]);"

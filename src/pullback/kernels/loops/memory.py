@@ -117,7 +117,9 @@ class KernelReads:
         """Return elements next to each other along a dimension."""
         emitter = self.emitter
         last = len(node.places) - 1
-        if own != last and not emitter.target.needs_neighbours:
+        # A state lies as the kernel writes it: there is no copy of it in which they are neighbours.
+        is_written = node.name in emitter.steps
+        if own != last and (is_written or not emitter.target.needs_neighbours):
             return self.strided(node, copy, own)
         operand = self.operand(node.name, own)
         places = self.places(node, own, copy)
