@@ -33,21 +33,22 @@ def contract(dense: Dense, product: Product, env: Env) -> Value | None:
     """Return a sum over a product; None where it is better computed element by element."""
     if not is_contraction(product):
         return None
-    inner, asked, parts = {**env, **dict(product.bound)}, list[Node](), dict[str, Affine]()
+    inner, asked, windows = {**env, **dict(product.bound)}, list[Node](), list[Affine]()
     for guard in product.conditions:
-        if (part := find_part(dense, product, guard, inner | parts)) is None:
+        if (part := find_part(dense, product, guard, inner)) is None:
             asked.append(guard)
         else:
-            parts |= part
-    value = multiply(dense, replace(product, conditions=tuple(asked)), {**inner, **parts})
-    for window in parts.values():
+            inner |= part
+            windows += part.values()
+    value = multiply(dense, replace(product, conditions=tuple(asked)), inner)
+    for window in windows:
         dense.forget(window)
         del dense.space.starts[window]
     return value
 
 
 def multiply(dense: Dense, product: Product, inner: Env) -> Value | None:
-    """Return the same of all products that there are."""
+    """Return a sum over a product, of whose indices some run over parts of their ranges."""
     factors = [dense.held(part, inner) for part in product.over]
     for part in product.under:
         factors = divide_factors(dense, factors, dense.held(part, inner), inner)

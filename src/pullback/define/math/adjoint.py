@@ -235,14 +235,7 @@ def _settled(
         }
 
     for name in [name for name in definitions if name in passed]:
-        product = recall.Product.of(definitions[name], definitions)
-        if product:
-            roots = [product.recall(root) for root in roots]
-            definitions |= {
-                n: replace(s, node=product.recall(s.node))
-                for n, s in definitions.items()
-                if n != name
-            }
+        definitions, roots = _recall_product(name, definitions, roots)
 
     def known(node: Node) -> Node | None:
         if node.op != READ or node.name not in renamed:
@@ -256,6 +249,18 @@ def _settled(
     nodes = dict(zip(drafted.nodes, (_rewrite(r, known, ranges) for r in roots), strict=True))
     groups = recurrence.make_groups(states, ranges, formula.line.qualname)
     return replace(drafted, nodes=nodes, groups=groups)
+
+
+def _recall_product(
+    name: str, definitions: Definitions, roots: list[Node]
+) -> tuple[Definitions, list[Node]]:
+    """Return definitions and expressions that read a state where they have it as a factor."""
+    product = recall.StateProduct.of(definitions[name], definitions)
+    if product is None:
+        return definitions, roots
+    others = {n: s for n, s in definitions.items() if n != name}
+    known = {n: replace(s, node=product.recall(s.node)) for n, s in others.items()}
+    return {**definitions, **known}, [product.recall(root) for root in roots]
 
 
 def _needed(definitions: Mapping[str, State], roots: Sequence[Node]) -> Definitions:

@@ -151,7 +151,7 @@ def usual_sizes(indexed: Formula) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Product:
+class StateProduct:
     """A state that is a product: `where(conditions, over/under, 0)`.
 
     Attributes:
@@ -165,7 +165,7 @@ class Product:
     found: dict[tuple[Node, frozenset[Node]], Node] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: State, states: Collection[str]) -> Product | None:
+    def of(cls, state: State, states: Collection[str]) -> StateProduct | None:
         """Return a state as a product; None if it is none, or a cheap one.
 
         It reads no other state: others may then read it at the same step.
