@@ -142,6 +142,18 @@ PULLBACK_INLINE void fetch(const char* from, int64_t bytes) {
     __builtin_prefetch(reinterpret_cast<const char*>(first + uintptr_t(k)));
 }
 
+/// Fetches short rows that are read soon, if their tensor is in no cache that is near: of several
+/// rows side by side a processor sees the next ones only in long rows coming.
+template <int rows>
+PULLBACK_INLINE void fetch_rows(const char* from, int64_t step, int64_t bytes, int64_t number) {
+  constexpr int64_t line = 64, most = 1024;
+  if (bytes > most || !is_large(bytes * number)) return;
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t k = 0; k < bytes; k += line)
+      __builtin_prefetch(
+          reinterpret_cast<const char*>(uintptr_t(from) + uintptr_t(row * step + k)));
+}
+
 /// One element, in every lane.
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load_one(const char* from) {

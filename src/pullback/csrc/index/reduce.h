@@ -98,6 +98,23 @@ PULLBACK_INLINE void set_to(double* total, Real value, int64_t count) {
 
 /// Adds the first `count` lanes of a vector to totals that are kept in double.
 PULLBACK_INLINE void add_to(double* total, Real value, int64_t count) {
+#if !defined(__clang__) && defined(__AVX512VL__) && !PULLBACK_DOUBLE && PULLBACK_LANES == 16
+  // Half by half: GCC takes a wide vector apart through memory, and what is left of a row one by one.
+  const auto add = [total, count](int64_t first, auto half) {
+    using Sum = Lanes<double>;
+    using Register [[gnu::vector_size(64)]] = double;
+    static_assert(sizeof(Sum) == 2 * sizeof(Register));
+    const int64_t left = count - first;
+    const uint8_t mask = left >= 8 ? 0xff : uint8_t((1u << (left > 0 ? left : 0)) - 1);
+    double* const own = total + first;
+    const Register wide = __builtin_ia32_cvtps2pd512_mask(half, Register{}, 0xff, 4);
+    const Register sum = __builtin_ia32_loadupd512_mask(own, Register{}, mask) + wide;
+    __builtin_ia32_storeupd512_mask(own, sum, mask);
+  };
+  add(0, __builtin_shufflevector(value, value, 0, 1, 2, 3, 4, 5, 6, 7));
+  add(8, __builtin_shufflevector(value, value, 8, 9, 10, 11, 12, 13, 14, 15));
+  return;
+#endif
   if (count >= lanes) {
     // Register by register: GCC takes a vector of two of them through memory.
     constexpr int parts = sizeof(Lanes<double>) / sizeof(Real), few = lanes / parts;

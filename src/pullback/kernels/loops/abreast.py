@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pullback.define.math.index import at
 from pullback.define.math.node import READ, REDUCTIONS, Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops.accumulate import END
@@ -142,6 +143,25 @@ def count_lanes(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) ->
     if nest.lane is None:
         return 1
     return Extents(sizes).number(Ranges(setting.ranges).size(nest.lane)) or 1
+
+
+def write_fetches(emitter: Emitter, nest: Nest) -> list[str]:
+    """Return what fetches the rows that are side by side in the next turn of a chunk's loop."""
+    if not nest.tile or not emitter.target.ahead:
+        return []
+    row, index = emitter.variables[nest.tile], nest.tile
+    nodes = in_order(output.node for output in nest.outputs)
+    reads = [part for part in nodes if part.op == READ and len(part.places) == 2]
+    names = {read.name for read in reads if read.places[0] == at(index) and read.places[1].index}
+    found: list[str] = []
+    for operand in emitter.operands.all:
+        if operand.name in names and operand.unit == 1:
+            first = emitter.operands.address(operand, [f"{row} + {nest.rows}", "0"])
+            number, length = map(emitter.extents.text, emitter.dims[operand.name])
+            size = f"{length} * int64_t{{sizeof({operand.stored})}}"
+            step = emitter.operands.step(operand, 0)
+            found.append(f"fetch_rows<{nest.rows}>({first}, {step}, {size}, {number});")
+    return found
 
 
 def write_versions(emitter: Emitter, nest: Nest, row: Scope, loop: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pullback.define.math.index import Affine
 from pullback.define.math.node import Node
-from pullback.kernels.loops.abreast import write_versions
+from pullback.kernels.loops.abreast import write_fetches, write_versions
 from pullback.kernels.loops.accumulate import BEGIN, END
 from pullback.kernels.loops.emit import Emitter
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
@@ -356,6 +356,7 @@ class KernelWriter:
             f"const int64_t {variable}_{k} = least({variable} + {k}, {END} - 1);"
             for k in range(nest.rows if nest.tile else 0)
         ]
+        beside += write_fetches(emitter, nest)
         return [*lines, f"{loop} {{", *beside, *code, "}", *last]
 
     def kernel(self) -> KernelText:
