@@ -98,12 +98,11 @@ PULLBACK_INLINE void set_to(double* total, Real value, int64_t count) {
 
 /// Adds the first `count` lanes of a vector to totals that are kept in double.
 PULLBACK_INLINE void add_to(double* total, Real value, int64_t count) {
-#if !defined(__clang__) && defined(__AVX512VL__) && !PULLBACK_DOUBLE && PULLBACK_LANES == 16
+#if !defined(__clang__) && defined(__AVX512VL__) && !PULLBACK_DOUBLE && PULLBACK_LANES == 16 && \
+    __has_builtin(__builtin_shufflevector)
   // Half by half: GCC takes a wide vector apart through memory, and what is left of a row one by one.
   const auto add = [total, count](int64_t first, auto half) {
-    using Sum = Lanes<double>;
     using Register [[gnu::vector_size(64)]] = double;
-    static_assert(sizeof(Sum) == 2 * sizeof(Register));
     const int64_t left = count - first;
     const uint8_t mask = left >= 8 ? 0xff : uint8_t((1u << (left > 0 ? left : 0)) - 1);
     double* const own = total + first;
