@@ -436,7 +436,7 @@ def launches(run: Any) -> tuple[Any, int]:
 @pytest.mark.parametrize("orders", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_operators_run_their_cuda_where_cuda_runs_on_the_cpu(orders: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    mish = pb.operator(f"on_cpu::mish{MISH}")
+    mish = pb.operator(f"on_cpu::mish{orders}{MISH}")
     x, y, v = (torch.randn(s, generator=generator) for s in ((70, 3), (40, 3), (40,)))
     given = [t.requires_grad_() for t in (x, y, v)]
 
