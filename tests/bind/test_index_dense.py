@@ -255,6 +255,27 @@ def test_slices_in_which_nothing_is_selected_join_the_others(
     assert expected[3:].abs().max() == 0
 
 
+@pytest.mark.parametrize("bytes_", [64, 800, 4000])
+def test_slices_of_a_sum_that_a_range_limits_change_nothing(
+    bytes_: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slice may be too large too; it is cut again then."""
+    own = formula(
+        "limited(x[b, t, d], w[b, t, e]) -> (y[b, d, e], z[d]) = "
+        "y = sum[t](w*pad(x[b, t - 2, d])); "
+        "z = max[c, e](exp(sum[t](w[c, t, e]*pad(x[c, t + 3, d]))))"
+    )
+    generator = torch.Generator().manual_seed(seed)
+    x, w = (torch.randn(7, 9, many, generator=generator, dtype=torch.float64) for many in (5, 6))
+    evaluate.prepare.cache_clear()
+    monkeypatch.setattr(slices, "MOST_BYTES", bytes_)
+    monkeypatch.setattr(slices, "MOST_TIMES", 0)
+    y, z = evaluated(own, {"x": x, "w": w})
+    assert_near(y, torch.einsum("btd,bte->bde", x[:, :-2], w[:, 2:]))
+    ahead = torch.einsum("btd,bte->dbe", x[:, 3:], w[:, :-3])
+    assert_near(z, ahead.exp().amax((1, 2)))
+
+
 @each_formula
 def test_inputs_of_any_layout_are_read_and_not_changed(
     text: str, reference: Reference, seed: int

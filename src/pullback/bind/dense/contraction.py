@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from torch import SymInt, Tensor
 from pullback.bind.dense import reading, slices
 from pullback.bind.dense.value import Axis, Value, align, is_traced, join_axes, likely_size
 from pullback.define.math.extents import evaluate_size
-from pullback.define.math.index import Affine, at
+from pullback.define.math.index import at
 from pullback.define.math.lower import Product, is_contraction
 from pullback.define.math.node import INSIDE, READ, Node
 from pullback.define.shape import Size
@@ -33,18 +34,17 @@ def contract(dense: Dense, product: Product, env: Env) -> Value | None:
     """Return a sum over a product; None where it is better computed element by element."""
     if not is_contraction(product):
         return None
-    inner, asked, windows = {**env, **dict(product.bound)}, list[Node](), list[Affine]()
-    for guard in product.conditions:
-        if (part := find_part(dense, product, guard, inner)) is None:
-            asked.append(guard)
-        else:
-            inner |= part
-            windows += part.values()
-    value = multiply(dense, replace(product, conditions=tuple(asked)), inner)
-    for window in windows:
-        dense.forget(window)
-        del dense.space.starts[window]
-    return value
+    inner, asked = {**env, **dict(product.bound)}, list[Node]()
+    with ExitStack() as windows:
+        for guard in product.conditions:
+            if (part := find_part(dense, product, guard, inner)) is None:
+                asked.append(guard)
+                continue
+            index, first, many = part
+            if many != dense.space.extent(inner[index]):
+                window = dense.window(inner[index], index, first, many)
+                inner[index] = windows.enter_context(window)
+        return multiply(dense, replace(product, conditions=tuple(asked)), inner)
 
 
 def multiply(dense: Dense, product: Product, inner: Env) -> Value | None:
@@ -73,8 +73,8 @@ def multiply(dense: Dense, product: Product, inner: Env) -> Value | None:
     return value
 
 
-def find_part(dense: Dense, product: Product, guard: Node, env: Env) -> dict[str, Affine] | None:
-    """Return the part of a summed index's range in which a condition holds; None if it says more.
+def find_part(dense: Dense, product: Product, guard: Node, env: Env) -> tuple[str, int, int] | None:
+    """Return a summed index and the part of it in which a condition holds; None if it says more.
 
     Of `where(t > 0, g[t]*h[t - 1], 0)` those products are left that are not 0: nothing is padded,
     and no factor has to be finite. Only of what is read: other factors may be needed in full.
@@ -93,11 +93,7 @@ def find_part(dense: Dense, product: Product, guard: Node, env: Env) -> dict[str
         return None
     before = moved + space.start(env[index])
     first = min(max(-before, 0), extent)
-    many = max(min(extent, size - before) - first, 0)
-    if many == extent:
-        return {}
-    name = f"{index}@{len(space.starts)}"
-    return {index: space.slice_of(env[index], name, first, many)}
+    return index, first, max(min(extent, size - before) - first, 0)
 
 
 def is_implied(dense: Dense, product: Product, guard: Node, env: Env) -> bool:
@@ -200,9 +196,10 @@ def multiply_matrices(dense: Dense, x: Value, y: Value, over: Sequence[Axis], en
         for part in (batch, rows, columns, over)
     )
     if batch or columns:
-        first = as_matrix(x, batch, (rows, over), (b, n, k))
-        second = as_matrix(y, batch, (over, columns), (b, k, m))
-        data = torch.bmm(first, second) if batch else torch.mm(first[0], second[0])
+        many = [b] if batch else []
+        first = as_matrix(x, batch, (rows, over), [*many, n, k])
+        second = as_matrix(y, batch, (over, columns), [*many, k, m])
+        data = torch.bmm(first, second) if batch else torch.mm(first, second)
     else:
         first, second = align(x, (*rows, *over)), align(y, over)
         data = torch.mv(reshape_to(first, [n, k]), reshape_to(second, [k]))
@@ -213,7 +210,7 @@ def as_matrix(
     value: Value,
     batch: Sequence[Axis],
     parts: tuple[Sequence[Axis], Sequence[Axis]],
-    shape: tuple[Size, Size, Size],
+    shape: Sequence[Size],
 ) -> Tensor:
     """Return a tensor as matrices, turned if their columns lie side by side: copies are fast then.
 
@@ -223,12 +220,12 @@ def as_matrix(
         parts: the axes of its rows, and of its columns.
         shape: of the result.
     """
-    (rows, columns), (b, n, k) = parts, shape
+    rows, columns = parts
     data, turned = align(value, (*batch, *rows, *columns)), align(value, (*batch, *columns, *rows))
     is_one = not (rows and columns) or is_traced(data)
     if not is_one and data.stride(-1) != 1 and turned.stride(-1) == 1:
-        return reshape_to(turned, [b, k, n]).transpose(1, 2)
-    return reshape_to(data, [b, n, k])
+        return reshape_to(turned, [*shape[:-2], shape[-1], shape[-2]]).mT
+    return reshape_to(data, shape)
 
 
 def reshape_to(data: Tensor, shape: Sequence[Size]) -> Tensor:

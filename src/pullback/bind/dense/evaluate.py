@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -260,10 +261,16 @@ class Dense:
             total += many * dtype.itemsize * asked
         return total
 
-    def forget(self, size: Affine) -> None:
-        """Drop what was computed for one slice of an index."""
-        for key in [key for key in self.memo if size in key]:
-            del self.memo[key]
+    @contextmanager
+    def window(self, whole: Affine, index: str, start: int, extent: int) -> Generator[Affine]:
+        """Have an index run over a slice of its range, for which values are dropped afterwards."""
+        window = self.space.slice_of(whole, f"{index}@{len(self.space.starts)}", start, extent)
+        try:
+            yield window
+        finally:
+            for key in [key for key in self.memo if window in key]:
+                del self.memo[key]
+            del self.space.starts[window]
 
     def finished(self, value: Value, env: Env, dtype: torch.dtype, taken: set[int]) -> Tensor:
         """Return an output in memory of its own and of its full size."""
@@ -305,7 +312,7 @@ class Dense:
         node in the formula does not say who needs its value later.
         """
         value = self.of(root, env)
-        if self.reuses and root.op != NUMBER:
+        if value.own and self.reuses and root.op != NUMBER:
             key = self.key(root, env)
             kept, names = self.memo[key]
             self.memo[key] = kept._replace(own=False), names

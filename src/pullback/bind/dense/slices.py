@@ -126,18 +126,15 @@ def choose_cut(dense: Dense, node: Node, env: Env, needed: int) -> Cut | None:
 
 def reduce_by_slices(dense: Dense, node: Node, env: Env, reduce: Reduce, cut: Cut) -> Value:
     """Return a reduction from those of slices of one index."""
-    space = dense.space
-    extent, name = space.extent(cut.whole), f"{cut.index}@{len(space.starts)}"
-    parts: list[Value] = []
+    extent, parts = dense.space.extent(cut.whole), list[Value]()
     for start in range(0, extent, cut.step):
-        window = space.slice_of(cut.whole, name, start, min(cut.step, extent - start))
-        if cut.index == node.bound:
-            part = graph.make(node.op, node.args, (cut.index, window), node.type, frozenset())
-            parts.append(reduce_bounded(dense, part, env, reduce))
-        else:
-            parts.append(reduce_bounded(dense, node, {**env, cut.index: window}, reduce))
-        dense.forget(window)
-        del space.starts[window]
+        many = min(cut.step, extent - start)
+        with dense.window(cut.whole, cut.index, start, many) as window:
+            if cut.index == node.bound:
+                part = graph.make(node.op, node.args, (cut.index, window), node.type, frozenset())
+                parts.append(reduce_bounded(dense, part, env, reduce))
+            else:
+                parts.append(reduce_bounded(dense, node, {**env, cut.index: window}, reduce))
     if cut.index != node.bound:
         lengths = [min(cut.step, extent - start) for start in range(0, extent, cut.step)]
         return concatenate(dense, parts, (cut.index, 0), lengths)
