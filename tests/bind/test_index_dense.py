@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pullback.bind.dense import contraction, evaluate, slices
+from pullback.bind.dense import contraction, evaluate, matrices, slices
 from pullback.define import parse as lines
 from pullback.define import shape
 from pullback.define.line import Tensor as TensorSpec
@@ -664,6 +664,40 @@ def test_operations_are_those_of_torch(name: str, seed: int) -> None:
     with Ops() as ops:
         gradients_of(indexed, inputs, torch.ones_like(value))
     assert backward <= set(ops.names)
+
+
+@pytest.mark.parametrize("columns", [200, 31, 33, 129])
+@pytest.mark.parametrize("lies", ["rows", "columns", "rows with gaps", "columns with gaps"])
+def test_products_of_matrices_by_onednn_are_those_of_blas(
+    lies: str, columns: int, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(matrices, "is_onednn_faster", lambda: True)
+    gap = 5 if "gaps" in lies else 0
+    generator = torch.Generator().manual_seed(seed)
+    first, second = (
+        torch.randn(n + gap, m + gap, generator=generator) for n, m in ((500, 150), (150, columns))
+    )
+    if lies.startswith("columns"):
+        first, second = first.mT.contiguous().mT, second.mT.contiguous().mT
+    first, second = first[:500, :150], second[:150, :columns]
+    found = matrices.multiply(first, second)
+    expected = first.double() @ second.double()
+    assert (found - expected).abs().max() <= 1e-6 * (first.abs() @ second.abs()).max()
+    assert torch.equal(matrices.multiply(first, second), found)
+
+
+def test_a_product_whose_derivative_is_asked_for_has_one(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(matrices, "is_onednn_faster", lambda: True)
+    x, w = torch.randn(2, 150, 150, generator=torch.Generator().manual_seed(seed))
+    whole = x.mm(w)
+    moved = torch.func.jvp(lambda v: matrices.multiply(v, w), (x,), (torch.ones_like(x),))[1]
+    torch.testing.assert_close(moved, torch.ones_like(x).mm(w))
+    leaf = x.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(matrices.multiply(leaf, w).sum(), leaf)
+    torch.testing.assert_close(grad, torch.ones_like(x).mm(w.mT))
+    torch.testing.assert_close(torch.func.vmap(matrices.multiply)(x[None], w[None])[0], whole)
 
 
 @each_formula

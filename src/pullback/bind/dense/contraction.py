@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import SymInt, Tensor
 
-from pullback.bind.dense import reading, slices
+from pullback.bind.dense import matrices, reading, slices
 from pullback.bind.dense.value import Axis, Value, align, is_traced, join_axes, likely_size
 from pullback.define.math.extents import evaluate_size
 from pullback.define.math.index import at
@@ -199,7 +199,7 @@ def multiply_matrices(dense: Dense, x: Value, y: Value, over: Sequence[Axis], en
         many = [b] if batch else []
         first = as_matrix(x, batch, (rows, over), [*many, n, k])
         second = as_matrix(y, batch, (over, columns), [*many, k, m])
-        data = torch.bmm(first, second) if batch else torch.mm(first, second)
+        data = torch.bmm(first, second) if batch else matrices.multiply(first, second)
     else:
         first, second = align(x, (*rows, *over)), align(y, over)
         data = torch.mv(reshape_to(first, [n, k]), reshape_to(second, [k]))
