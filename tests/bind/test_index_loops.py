@@ -422,6 +422,8 @@ def test_the_same_values_whatever_the_number_of_threads() -> None:
             "(q[s, e], k[t, e], v[t, d]) -> o[s, d] = sum[t](exp(sum[e](q[s, e]*k[t, e]))*v[t, d])",
             "contraction",
         ),
+        # The gradient of a recurrence's matrix: there is no step before the first one.
+        ("(h[t, e], p[t, d]) -> w[d, e] = sum[t](p[t, d]*pad(h[t - 1, e]))", "contraction"),
     ],
 )
 def test_what_is_of_no_family_is_refused(text: str, reason: str) -> None:

@@ -11,12 +11,14 @@ from pullback.define.math.index import Affine
 from pullback.define.math.node import (
     ARGMAX,
     EQUAL,
+    INSIDE,
     PLACED,
     READ,
     REDUCTIONS,
     SUM,
     Node,
     in_order,
+    is_number,
 )
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops.extents import Extents
@@ -58,9 +60,10 @@ def is_contraction(node: Node, extents: Extents, ranges: Ranges) -> bool:
     """Return whether a sum is that of a product of matrices which are not small."""
     bound: dict[str, Affine] = {}
     body = node
-    while body.op == SUM:
-        bound[body.bound] = body.size
-        body = body.args[0]
+    while body.op == SUM or is_part(body, bound):
+        if body.op == SUM:
+            bound[body.bound] = body.size
+        body = body.args[0 if body.op == SUM else 1]
     reads = split_factors(body)
     # Where rows are picked, a sum of theirs may be one matrix of a product.
     if any(factor.op != READ for factor in reads) and not any(
@@ -78,6 +81,17 @@ def is_contraction(node: Node, extents: Extents, ranges: Ranges) -> bool:
         for a in reads
         for b in reads
     )
+
+
+def is_part(body: Node, bound: Mapping[str, Affine]) -> bool:
+    """Return whether a condition leaves a part of a summed range, and so a product of matrices.
+
+    As of the steps of a recurrence, whose first one has none before it.
+    """
+    if body.op != "where" or body.args[0].op != INSIDE:
+        return False
+    condition, _, other = body.args
+    return len(condition.free) == 1 and condition.free <= bound.keys() and is_number(other, 0.0)
 
 
 def iter_opened(outputs: Iterable[Output], ranges: Ranges) -> Iterator[Node]:
