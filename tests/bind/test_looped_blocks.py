@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import pullback as pb
-from pullback.bind.dense import blocks, parts
+from pullback.bind.dense import blocks, matrices, parts
 from pullback.bind.math import samples
 from pullback.define.math.formula import Formula
 from tests.bind.test_blocks import (
@@ -171,6 +171,34 @@ def test_results_have_the_same_bits_for_any_number_of_threads(name: str, seed: i
                 results.append([got for got, _ in both_ways(found, tensors, (16, 32))])
         for others in results[1:]:
             assert all(map(torch.equal, results[0], others))
+
+
+@pytest.mark.parametrize("layout", [turned, apart])
+@pytest.mark.parametrize("by_onednn", [True, False])
+def test_products_of_large_blocks_by_either_library(
+    *,
+    by_onednn: bool,
+    layout: Callable[[Tensor], Tensor],
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+) -> None:
+    """What either multiplies is the same for any number of threads, where rows have gaps too."""
+    monkeypatch.setattr(matrices, "is_onednn_faster", lambda: by_onednn)
+    for indexed in orders("bias"):
+        found = in_passes(indexed, pairs_of(indexed))
+        assert found
+        exact = drawn(indexed, {**SIZES, "n": 300, "m": 1100, "d": 64, "e": 70})
+        tensors = {k: layout(v.float()) for k, v in exact.items()}
+        results: list[list[Tensor]] = []
+        for many in (1, 2, 3):
+            with threads(many):
+                by_blocks = both_ways(found, tensors, (256, 512), torch.float32)
+                results.append([got for got, _ in by_blocks])
+        for others in results[1:]:
+            assert all(map(torch.equal, results[0], others))
+        wanted = both_ways(found, {k: v.double() for k, v in tensors.items()}, (256, 512))
+        for got, (_, want) in zip(results[0], wanted, strict=True):
+            torch.testing.assert_close(got, want.float(), rtol=1e-4, atol=1e-4)
 
 
 def test_blocks_are_smaller_where_more_of_them_are_left_out(loops_run: list[bool]) -> None:

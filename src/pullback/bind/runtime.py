@@ -35,7 +35,8 @@ HALVES = (
     ("autograd", "derivative", "kernel", "zeros", "interpreter", "threads"),
     (
         *("python/module", "python/caller", "python/fields", "python/lazy"),
-        *("python/loops", "python/blocks", "python/shortcuts", "python/signals", "python/trial"),
+        *("python/loops", "python/blocks", "python/matrices"),
+        *("python/shortcuts", "python/signals", "python/trial"),
         *("operator", "signature", "formula"),
     ),
 )

@@ -29,9 +29,15 @@ TIMED, TIMES = 256, 4
 
 def multiply(first: Tensor, second: Tensor) -> Tensor:
     """Return the product of two matrices."""
-    if is_large(first, second) and is_eager_float(first, second) and is_onednn_faster():
-        return multiply_by_onednn(first, second)
-    return torch.mm(first, second)
+    matrices = (first, second)
+    if is_large(*matrices) and all(map(is_plain, matrices)) and prefers_onednn(first.dtype):
+        return multiply_by_onednn(*matrices)
+    return torch.mm(*matrices)
+
+
+def prefers_onednn(dtype: torch.dtype) -> bool:
+    """Return whether large matrices on a CPU are multiplied by oneDNN."""
+    return dtype == torch.float32 and torch.backends.mkldnn.enabled and is_onednn_faster()
 
 
 def is_large(first: Tensor, second: Tensor) -> bool:
@@ -40,16 +46,10 @@ def is_large(first: Tensor, second: Tensor) -> bool:
     return min(rows, inner, columns) >= LEAST and rows * inner * columns >= MANY
 
 
-def is_eager_float(*tensors: Tensor) -> bool:
-    """Return whether tensors are what oneDNN's operation is for: it has no derivative."""
-    return torch.backends.mkldnn.enabled and not any(
-        not tensor.is_cpu
-        or tensor.dtype != torch.float32
-        or type(tensor) is not Tensor
-        or is_traced(tensor)
-        or is_differentiated(tensor)
-        for tensor in tensors
-    )
+def is_plain(tensor: Tensor) -> bool:
+    """Return whether a tensor is what oneDNN's operation is for, which has no derivative."""
+    is_eager = tensor.is_cpu and type(tensor) is Tensor and not is_traced(tensor)
+    return is_eager and not is_differentiated(tensor)
 
 
 def multiply_by_onednn(first: Tensor, second: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind import runtime
+from pullback.bind.dense import matrices
 from pullback.bind.loops import launches
 from pullback.bind.loops.block_loops import BlockLoops
 from pullback.bind.loops.own_call import lay_out
@@ -97,6 +98,7 @@ class BlockPass:
             *self.shape,
             written.memory,
             self.compute == torch.float64,
+            matrices.prefers_onednn(self.compute),
             any(block.writes_columns for block in self.blocks),
             bool(self.held.tiles),
             self.parts if written.sums else 0,
@@ -395,5 +397,4 @@ class _Steps:
 
 def bits(value: float) -> int:
     """Return the bits of a number as a whole number."""
-    (found,) = struct.unpack("q", struct.pack("d", value))
-    return found
+    return struct.unpack("q", struct.pack("d", value))[0]

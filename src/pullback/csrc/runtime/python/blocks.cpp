@@ -3,9 +3,9 @@
 #include "../kernel.h"
 #include "../threads.h"
 #include "loops.h"
+#include "matrices.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -117,8 +117,8 @@ struct Product {
     scale = numbers.real();
   }
 
-  void run(const std::vector<char*>& tensors, char* own, const Block& block,
-           at::ScalarType type) const {
+  void run(const std::vector<char*>& tensors, char* own, const Block& block, at::ScalarType type,
+           bool by_onednn) const {
     const int64_t rows = block.size(m), columns = block.size(n), inner = block.size(k);
     const auto matrix = [&](const Place& place, int64_t down, int64_t across,
                             const int64_t* strides) {
@@ -126,9 +126,8 @@ struct Product {
       return at::from_blob(place.of(tensors, own, block), sizes, {strides, 2},
                            at::TensorOptions().dtype(type));
     };
-    at::Tensor to = matrix(c, rows, columns, steps + 4);
-    at::addmm_out(to, to, matrix(a, rows, inner, steps), matrix(b, inner, columns, steps + 2),
-                  adds ? 1 : 0, scale);
+    multiply({matrix(c, rows, columns, steps + 4), adds, scale}, matrix(a, rows, inner, steps),
+             matrix(b, inner, columns, steps + 2), by_onednn);
   }
 };
 
@@ -246,6 +245,7 @@ struct Program {
   int64_t block_rows, block_columns;
   int64_t memory;  // bytes that a task has for itself
   bool is_double;
+  bool by_onednn;               // whether that multiplies large matrices, and not BLAS
   bool turns;                   // whether something of the columns is written
   bool follows;                 // whether rows come in their order, in each column, too
   int64_t parts;                // how many rows of blocks have sums of their own; or 0
@@ -261,6 +261,7 @@ struct Program {
         block_columns(numbers.one()),
         memory(numbers.one()),
         is_double(numbers.one() != 0),
+        by_onednn(numbers.one() != 0),
         turns(numbers.one() != 0),
         follows(numbers.one() != 0),
         parts(numbers.one()),
@@ -287,13 +288,16 @@ struct Run {
 
   int block(int64_t kind, const Block& block, char* own) const {
     const Steps& steps = program.kinds[static_cast<size_t>(kind)];
-    for (const Product& product : steps.before) product.run(tensors, own, block, program.type());
+    const auto run = [&](const Product& product) {
+      product.run(tensors, own, block, program.type(), program.by_onednn);
+    };
+    for (const Product& product : steps.before) run(product);
     for (const Loop& loop : steps.loops) {
       // A place that data gives was seen to be inside where it is selected.
       const int status = loop.run(tensors, own, block, scalars.data());
       if (status & 1) return status;
     }
-    for (const Product& product : steps.after) product.run(tensors, own, block, program.type());
+    for (const Product& product : steps.after) run(product);
     for (const Placing& placing : steps.placings) {
       const int64_t sum = block.first_row / program.block_rows % program.parts;
       if (program.is_double) placing.run<double>(tensors, own, block, sum);
