@@ -683,7 +683,10 @@ def test_products_of_matrices_by_onednn_are_those_of_blas(
     found = matrices.multiply(first, second)
     expected = first.double() @ second.double()
     assert (found - expected).abs().max() <= 1e-6 * (first.abs() @ second.abs()).max()
-    assert torch.equal(matrices.multiply(first, second), found)
+    firsts, seconds = (torch.stack([each, each.flip(0)]) for each in (first, second))
+    both = matrices.multiply_each(firsts, seconds)
+    assert torch.equal(both[0], found)
+    torch.testing.assert_close(both[1], firsts[1] @ seconds[1])
 
 
 def test_a_product_whose_derivative_is_asked_for_has_one(

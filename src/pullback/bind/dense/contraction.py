@@ -199,7 +199,8 @@ def multiply_matrices(dense: Dense, x: Value, y: Value, over: Sequence[Axis], en
         many = [b] if batch else []
         first = as_matrix(x, batch, (rows, over), [*many, n, k])
         second = as_matrix(y, batch, (over, columns), [*many, k, m])
-        data = torch.bmm(first, second) if batch else matrices.multiply(first, second)
+        multiply_by = matrices.multiply_each if batch else matrices.multiply
+        data = multiply_by(first, second)
     else:
         first, second = align(x, (*rows, *over)), align(y, over)
         data = torch.mv(reshape_to(first, [n, k]), reshape_to(second, [k]))

@@ -21,6 +21,8 @@ from pullback.bind.levels import run_isolated
 LEAST = 32
 # Multiplications of a product that is large enough for it.
 MANY = 2**21
+# Matrices of a batch, which it multiplies one after the other.
+MOST = 32
 # How much faster it has to be than BLAS: clocks differ by less, so each run takes the same one.
 FASTER = 1.4
 # Rows and columns of the product that is timed, and how often.
@@ -29,21 +31,32 @@ TIMED, TIMES = 256, 4
 
 def multiply(first: Tensor, second: Tensor) -> Tensor:
     """Return the product of two matrices."""
-    matrices = (first, second)
-    if is_large(*matrices) and all(map(is_plain, matrices)) and prefers_onednn(first.dtype):
-        return multiply_by_onednn(*matrices)
-    return torch.mm(*matrices)
+    multiply_by = multiply_by_onednn if is_for_onednn(first, second) else torch.mm
+    return multiply_by(first, second)
+
+
+def multiply_each(first: Tensor, second: Tensor) -> Tensor:
+    """Return the products of the matrices of two batches."""
+    if not is_for_onednn(first, second) or len(first) > MOST:
+        return torch.bmm(first, second)
+    found = first.new_empty(len(first), first.shape[1], second.shape[2])
+    for to, *matrices in zip(found, first, second, strict=True):
+        to.copy_(multiply_by_onednn(*matrices))
+    return found
+
+
+def is_for_onednn(first: Tensor, second: Tensor) -> bool:
+    """Return whether oneDNN multiplies two matrices, or those of two batches."""
+    # Sizes that a tracer has not decided are not compared.
+    if not (is_plain(first) and is_plain(second) and prefers_onednn(first.dtype)):
+        return False
+    (rows, inner), columns = first.shape[-2:], second.shape[-1]
+    return min(rows, inner, columns) >= LEAST and rows * inner * columns >= MANY
 
 
 def prefers_onednn(dtype: torch.dtype) -> bool:
     """Return whether large matrices on a CPU are multiplied by oneDNN."""
     return dtype == torch.float32 and torch.backends.mkldnn.enabled and is_onednn_faster()
-
-
-def is_large(first: Tensor, second: Tensor) -> bool:
-    """Return whether a product is worth the longer call."""
-    (rows, inner), columns = first.shape, second.shape[1]
-    return min(rows, inner, columns) >= LEAST and rows * inner * columns >= MANY
 
 
 def is_plain(tensor: Tensor) -> bool:
@@ -54,8 +67,13 @@ def is_plain(tensor: Tensor) -> bool:
 
 def multiply_by_onednn(first: Tensor, second: Tensor) -> Tensor:
     """Return the product of two matrices by oneDNN, as `torch.compile` calls it."""
+    # It copies a first matrix whose rows do not lie one after the other.
+    if not first.is_contiguous() and first.numel() > second.numel():
+        return multiply_by_onednn(second.mT, first.mT).mT
     # It has fast loops for a second matrix without gaps alone.
-    weight = second.mT if second.is_contiguous() or second.mT.is_contiguous() else second.mT.clone()
+    weight = (
+        second.mT if second.is_contiguous() or second.mT.is_contiguous() else second.mT.contiguous()
+    )
     return torch.ops.mkldnn._linear_pointwise(first, weight, None, "none", [], "")
 
 
