@@ -332,6 +332,23 @@ def test_long_sums_are_as_exact_as_those_of_pytorch() -> None:
     torch.testing.assert_close(total[0].double(), v.double().sum(), rtol=5e-7, atol=0)
 
 
+@pytest.mark.parametrize("rows", [1, 66, 129, 300, 4099])
+def test_totals_of_rows_that_read_the_rows_around_them(rows: int, seed: int) -> None:
+    """The rows side by side are parts of a chunk, and of the last turns some are beyond it."""
+    text = "(x[n, d], g[n, d]) -> (y[d], z[n, d])"
+    sums = "y = sum[n](g*pad(x[n - 1, d]) + pad(g[n + 2, d])); z = g*pad(x[n - 1, d])"
+    indexed = notation.parse(lines.parse(f"demo::around{text} = {sums}"))
+    for d in (5, 33):
+        sizes = {"n": rows, "d": d}
+        given = arguments(indexed, sizes, torch.float32, seed)
+        own = find(indexed, given, sizes, torch.float32)
+        assert isinstance(own, Own)
+        exact = expected(indexed, given, sizes)
+        found = own.run(given, sizes, [torch.float32] * 2)
+        for place, got in zip(own.outputs, found, strict=True):
+            torch.testing.assert_close(got.double(), exact[place], rtol=1e-5, atol=1e-4)
+
+
 # A sum inside of another one; two outputs; a maximum; sums of all pairs: each in chunks too.
 WAYS: dict[str, tuple[str, dict[str, int]]] = {
     "moments": (

@@ -132,6 +132,9 @@ constexpr int64_t vector_bytes = lanes * int64_t{sizeof(Stored)};
 /// Whether so many bytes do not stay in a cache that is near, whose lines need not be fetched.
 PULLBACK_INLINE bool is_large(int64_t bytes) { return bytes > int64_t{1} << 20; }
 
+/// So many bytes ahead a line is fetched of what is read in order.
+constexpr int64_t lines_ahead = 768;
+
 /// Fetches the lines of some vectors that begin some bytes further on, wherever that is.
 template <class Stored, int vectors>
 PULLBACK_INLINE void fetch(const char* from, int64_t bytes) {
@@ -140,18 +143,6 @@ PULLBACK_INLINE void fetch(const char* from, int64_t bytes) {
 #pragma GCC unroll 16
   for (int64_t k = 0; k < whole; k += line)
     __builtin_prefetch(reinterpret_cast<const char*>(first + uintptr_t(k)));
-}
-
-/// Fetches short rows that are read soon, if their tensor is in no cache that is near: of several
-/// rows side by side a processor sees the next ones only in long rows coming.
-template <int rows>
-PULLBACK_INLINE void fetch_rows(const char* from, int64_t step, int64_t bytes, int64_t number) {
-  constexpr int64_t line = 64, most = 1024;
-  if (bytes > most || !is_large(bytes * number)) return;
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t k = 0; k < bytes; k += line)
-      __builtin_prefetch(
-          reinterpret_cast<const char*>(uintptr_t(from) + uintptr_t(row * step + k)));
 }
 
 /// One element, in every lane.

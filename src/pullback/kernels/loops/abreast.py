@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pullback.define.math.index import at
 from pullback.define.math.node import READ, REDUCTIONS, Node, in_order
 from pullback.define.math.ranges import Ranges
-from pullback.kernels.loops.accumulate import END
+from pullback.kernels.loops.accumulate import APART, END
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KernelSetting, Nest, Output
 from pullback.kernels.loops.sums import count_written
@@ -145,25 +144,6 @@ def count_lanes(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) ->
     return Extents(sizes).number(Ranges(setting.ranges).size(nest.lane)) or 1
 
 
-def write_fetches(emitter: Emitter, nest: Nest) -> list[str]:
-    """Return what fetches the rows that are side by side in the next turn of a chunk's loop."""
-    if not nest.tile or not emitter.target.ahead:
-        return []
-    row, index = emitter.variables[nest.tile], nest.tile
-    nodes = in_order(output.node for output in nest.outputs)
-    reads = [part for part in nodes if part.op == READ and len(part.places) == 2]
-    names = {read.name for read in reads if read.places[0] == at(index) and read.places[1].index}
-    found: list[str] = []
-    for operand in emitter.operands.all:
-        if operand.name in names and operand.unit == 1:
-            first = emitter.operands.address(operand, [f"{row} + {nest.rows}", "0"])
-            number, length = map(emitter.extents.text, emitter.dims[operand.name])
-            size = f"{length} * int64_t{{sizeof({operand.stored})}}"
-            step = emitter.operands.step(operand, 0)
-            found.append(f"fetch_rows<{nest.rows}>({first}, {step}, {size}, {number});")
-    return found
-
-
 def write_versions(emitter: Emitter, nest: Nest, row: Scope, loop: str) -> str:
     """Return a loop that adds rows side by side to totals, and before it one for nearly all rows.
 
@@ -176,7 +156,10 @@ def write_versions(emitter: Emitter, nest: Nest, row: Scope, loop: str) -> str:
         loop: its text.
     """
     divisors, first = list(row.divisors.values()), emitter.variables[str(nest.tile)]
-    tests = [f"{first} + {nest.rows} <= {END}", *(f"{d}.is_in_range()" for d in divisors)]
+    tests = [
+        f"{first} + {nest.rows - 1} * {APART} < {END}",
+        *(f"{d}.is_in_range()" for d in divisors),
+    ]
     named = ", ".join(["auto is_whole", *(f"const auto& {name}" for name in divisors)])
     fast = ", ".join(["Known<true>()", *(f"{name}.in_range()" for name in divisors)])
     every = ", ".join(["Known<false>()", *divisors])

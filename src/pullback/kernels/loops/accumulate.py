@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Where a chunk's part of a sum begins and ends.
 BEGIN, END = "begin_of_chunk", "end_of_chunk"
+# How far the rows of a chunk are apart that are side by side.
+APART = "rows_apart"
 IDENTITY = {"real": "splat(-__builtin_inf())", "int": "splat(least_whole)"}
 
 

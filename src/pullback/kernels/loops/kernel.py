@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from pullback.define.math.index import Affine
 from pullback.define.math.node import Node
-from pullback.kernels.loops.abreast import write_fetches, write_versions
-from pullback.kernels.loops.accumulate import BEGIN, END
+from pullback.kernels.loops.abreast import write_versions
+from pullback.kernels.loops.accumulate import APART, BEGIN, END
 from pullback.kernels.loops.emit import Emitter
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.operands import Operand
@@ -55,6 +55,7 @@ class KernelWriter:
         self.extents, self.ranges = emitter.extents, emitter.ranges
         emitter.buffered = kept
         emitter.tile, emitter.turns, emitter.held.index = nest.tile, nest.turns, nest.held
+        emitter.chunked = nest.over if nest.tile else None
         emitter.is_tiled = nest.turns > 1 or bool(nest.block and nest.rows > 1)
         if nest.lane is not None:
             emitter.row_lanes.add(nest.lane)
@@ -172,7 +173,10 @@ class KernelWriter:
         row = emitter.variables[nest.tile]
         # Of the last rows of a chunk some are beyond it.
         test = f"is_whole || {row}"
-        parts = [f"({test} + {k} < {END} ? {one} : Real{{}})" for k, one in enumerate(others, 1)]
+        parts = [
+            f"({test} + {k} * {APART} < {END} ? {one} : Real{{}})"
+            for k, one in enumerate(others, 1)
+        ]
         return emitter.kept(" + ".join([first, *parts]), output.node, 2 * len(parts))
 
     def lane_in(self, output: Output) -> str | None:
@@ -350,13 +354,19 @@ class KernelWriter:
         if nest.is_split:
             return [*lines, *code]
         variable = emitter.variables[nest.over]
-        step = f"++{variable}" if nest.tile is None else f"{variable} += {nest.rows}"
-        loop = f"for (int64_t {variable} = {BEGIN}; {variable} < {END}; {step})"
-        beside = [
-            f"const int64_t {variable}_{k} = least({variable} + {k}, {END} - 1);"
-            for k in range(nest.rows if nest.tile else 0)
-        ]
-        beside += write_fetches(emitter, nest)
+        end, beside = END, list[str]()
+        if nest.tile:
+            # Each of those side by side goes through a part of its own, one row after another: so a
+            # processor sees coming what is read next.
+            lines.append(
+                f"const int64_t {APART} = ({END} - {BEGIN} + {nest.rows - 1}) / {nest.rows};"
+            )
+            end = f"{BEGIN} + {APART}"
+            beside = [
+                f"const int64_t {variable}_{k} = least({variable} + {k} * {APART}, {END} - 1);"
+                for k in range(nest.rows)
+            ]
+        loop = f"for (int64_t {variable} = {BEGIN}; {variable} < {end}; ++{variable})"
         return [*lines, f"{loop} {{", *beside, *code, "}", *last]
 
     def kernel(self) -> KernelText:

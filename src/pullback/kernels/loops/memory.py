@@ -12,6 +12,7 @@ from pullback.kernels.loops.operands import Operand
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
+    from pullback.kernels.loops.scope import Scope
 
 
 class KernelReads:
@@ -23,6 +24,7 @@ class KernelReads:
         picked: the dimensions in which data may give a place that is outside.
         notes_outside: whether the kernel says so of all of them.
         large: the variables that say whether a tensor is large.
+        first_reads: the loops in which a chunk's tensors are read first.
     """
 
     def __init__(self, emitter: Emitter, setting: KernelSetting) -> None:
@@ -30,6 +32,7 @@ class KernelReads:
         self.dtypes, self.picked = setting.dtypes, setting.picked
         self.notes_outside = setting.target.notes_outside
         self.large: dict[Operand, str] = {}
+        self.first_reads: dict[Operand, Scope] = {}
         # Copies of a statement ask the same again.
         self.proven: dict[tuple[Affine, Affine], bool] = {}
 
@@ -128,6 +131,7 @@ class KernelReads:
             address = self.picked_row(node, operand, own, copy)
         if self.is_far(node) and not emitter.is_tiled:
             emitter.line("", emitter.target.far)
+        self.fetch_next(node, operand, own, address)
         if not emitter.here.edge and self.is_inside(node, own):
             return f"load<{operand.stored}>({address})"
         size = emitter.extents.text(emitter.dims[node.name][own])
@@ -175,6 +179,20 @@ class KernelReads:
         word = f"fetch<{operand.stored}, {emitter.counts.get(str(here.lane), 1)}>"
         row = emitter.operands.address(operand, first)
         emitter.line(f"if ({self.is_large(operand)}) {word}({row}, {far});")
+
+    def fetch_next(self, node: Node, operand: Operand, own: int, address: str) -> None:
+        """Write what fetches elements of a chunk some lines ahead, where they are read first.
+
+        Its rows follow each other in memory, and a processor asks for the next lines too late where
+        it reads several parts of two tensors at the same time.
+        """
+        emitter, here, (*rows, _) = self.emitter, self.emitter.here, node.places
+        is_in_order = own == len(rows) and emitter.chunked in [place.index for place in rows]
+        if emitter.chunked is None or not is_in_order or here.edge or not emitter.target.ahead:
+            return
+        if self.first_reads.setdefault(operand, here) is here:
+            word = f"fetch<{operand.stored}, 1>"
+            emitter.line(f"if ({self.is_large(operand)}) {word}({address}, lines_ahead);")
 
     def is_large(self, operand: Operand) -> str:
         """Return the variable that says whether a tensor is larger than a cache nearby."""

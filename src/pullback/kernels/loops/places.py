@@ -136,32 +136,29 @@ class Places:
     def test(self, place: Affine, size: Affine, scope: Scope) -> str:
         """Return the test that a place is inside for all copies and lanes of a block."""
         least, most = place.constant, place.constant
-        parts: list[str] = []
+        low, high = list[str](), list[str]()
         for term, factor in place.terms:
             assert isinstance(term, str)
             if term in self.emitter.written:
                 reach = (self.emitter.counts[term] - 1) * factor
                 least, most = least + min(reach, 0), most + max(reach, 0)
-            elif is_size(term):
-                parts.append(times(self.emitter.extents.term(term), factor))
             else:
-                if term == scope.lane:
-                    reach = f"({self.emitter.counts.get(term, 1)} * lanes - 1) * {factor}"
-                elif term == self.emitter.tile:
-                    reach = f"{(self.emitter.counts[term] - 1) * factor}"
-                else:
-                    reach = "0"
-                parts.append(
-                    times(
-                        f"({self.emitter.variables[term]}{'_0' * (term == self.emitter.tile)})",
-                        factor,
-                    )
-                )
-                if reach != "0":
-                    parts.append(f"@{'+' if factor > 0 else '-'}{reach}")
-        fixed = [part for part in parts if not part.startswith("@")]
-        low = [*fixed, *(p[2:] for p in parts if p.startswith("@-")), str(least)]
-        high = [*fixed, *(p[2:] for p in parts if p.startswith("@+")), str(most)]
+                ends = [times(f"({end})", factor) for end in self.ends(term, scope)]
+                low.append(ends[factor < 0])
+                high.append(ends[factor > 0])
+        low, high = [*low, str(least)], [*high, str(most)]
         return (
             f"({' + '.join(low)}) >= 0 && ({' + '.join(high)}) < {self.emitter.extents.text(size)}"
         )
+
+    def ends(self, term: str, scope: Scope) -> tuple[str, str]:
+        """Return the least and the greatest value of a term in a block, in C++."""
+        if is_size(term):
+            size = self.emitter.extents.term(term)
+            return size, size
+        variable = self.emitter.variables[term]
+        if term == scope.lane:
+            return variable, f"{variable} + {self.emitter.counts.get(term, 1)} * lanes - 1"
+        if term == self.emitter.tile:
+            return f"{variable}_0", f"{variable}_{self.emitter.counts[term] - 1}"
+        return variable, variable
