@@ -132,9 +132,6 @@ constexpr int64_t vector_bytes = lanes * int64_t{sizeof(Stored)};
 /// Whether so many bytes do not stay in a cache that is near, whose lines need not be fetched.
 PULLBACK_INLINE bool is_large(int64_t bytes) { return bytes > int64_t{1} << 20; }
 
-/// So many bytes ahead a line is fetched of what is read in order.
-constexpr int64_t lines_ahead = 768;
-
 /// Fetches the lines of some vectors that begin some bytes further on, wherever that is.
 template <class Stored, int vectors>
 PULLBACK_INLINE void fetch(const char* from, int64_t bytes) {

@@ -50,6 +50,7 @@ class Emitter:
         outer: the indices of the loops around all runs of the lanes.
         row_lanes: the indices that the lanes run over outside of the inner loops.
         runs: the runs of the lanes as they come in the kernel: how deep each is, and its number.
+        last_run: the number of the one that writes what a row has.
         uses: the values that may be kept for all lanes of a row, and the runs that they are in.
         buffered: those that are kept: the buffer, and which run fills it.
         reads: of the rows of a task, and the loops that read them from memory.
@@ -99,7 +100,7 @@ class Emitter:
         self.reads: dict[Node, list[Scope]] = {}
         self.row_reads: list[RowRead] = []
         self.runs: list[tuple[int, int]] = []
-        self.started = 0
+        self.started = self.last_run = 0
         self.outer: frozenset[str] = frozenset()
         self.row_lanes: set[str] = set()
         self.split: frozenset[Node] = frozenset()

@@ -91,8 +91,9 @@ class KernelWriter:
             self.store_all(edge=False)
         else:
             run = LanePass(emitter, nest.lane, nest.vectors, falls=nest.falls)
+            emitter.last_run = emitter.started + 1
             if nest.is_stacked:
-                emitter.stack = emitter.started + 1
+                emitter.stack = emitter.last_run
             of_row = [
                 (each, copy, emitter.value(each.node, copy))
                 for each in self.of_row

@@ -12,7 +12,6 @@ from pullback.kernels.loops.operands import Operand
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
-    from pullback.kernels.loops.scope import Scope
 
 
 class KernelReads:
@@ -24,7 +23,6 @@ class KernelReads:
         picked: the dimensions in which data may give a place that is outside.
         notes_outside: whether the kernel says so of all of them.
         large: the variables that say whether a tensor is large.
-        first_reads: the loops in which a chunk's tensors are read first.
     """
 
     def __init__(self, emitter: Emitter, setting: KernelSetting) -> None:
@@ -32,7 +30,6 @@ class KernelReads:
         self.dtypes, self.picked = setting.dtypes, setting.picked
         self.notes_outside = setting.target.notes_outside
         self.large: dict[Operand, str] = {}
-        self.first_reads: dict[Operand, Scope] = {}
         # Copies of a statement ask the same again.
         self.proven: dict[tuple[Affine, Affine], bool] = {}
 
@@ -181,18 +178,18 @@ class KernelReads:
         emitter.line(f"if ({self.is_large(operand)}) {word}({row}, {far});")
 
     def fetch_next(self, node: Node, operand: Operand, own: int, address: str) -> None:
-        """Write what fetches elements of a chunk some lines ahead, where they are read first.
+        """Write what fetches elements of the next row of a chunk, in a row's last loop.
 
-        Its rows follow each other in memory, and a processor asks for the next lines too late where
-        it reads several parts of two tensors at the same time.
+        That one computes and writes; in the first one nothing is left to do but to wait for memory.
         """
-        emitter, here, (*rows, _) = self.emitter, self.emitter.here, node.places
-        is_in_order = own == len(rows) and emitter.chunked in [place.index for place in rows]
-        if emitter.chunked is None or not is_in_order or here.edge or not emitter.target.ahead:
+        emitter, here = self.emitter, self.emitter.here
+        if emitter.chunked is None or here.edge or here.run != emitter.last_run:
             return
-        if self.first_reads.setdefault(operand, here) is here:
+        rows = [d for d, place in enumerate(node.places) if place.index == emitter.chunked]
+        if rows and own == len(node.places) - 1 and emitter.target.ahead:
+            step = emitter.operands.step(operand, rows[0])
             word = f"fetch<{operand.stored}, 1>"
-            emitter.line(f"if ({self.is_large(operand)}) {word}({address}, lines_ahead);")
+            emitter.line(f"if ({self.is_large(operand)}) {word}({address}, {step});")
 
     def is_large(self, operand: Operand) -> str:
         """Return the variable that says whether a tensor is larger than a cache nearby."""
