@@ -57,6 +57,8 @@ CALLS: dict[str, Refused] = {
     "None": ("PB341", "'a' is a NoneType", lambda: op("mul")(None, ones(2))),
     "int: a float": ("PB341", "'scale' is a float", lambda: op("affine")(ones(2), 2.5)),
     "int: a string": ("PB341", "'scale' is a str", lambda: op("affine")(ones(2), "2")),
+    "int: a long one": ("PB341", "more than 64 bits", lambda: op("affine")(ones(2), 2**63)),
+    "int: a long one below zero": ("PB341", "64 bits", lambda: op("affine")(ones(2), -(2**63) - 1)),
     "float: a string": ("PB341", "'shift' is a str", lambda: op("affine")(ones(2), 2, "x")),
     "bool: a string": ("PB341", "'negate' is a str", lambda: op("affine")(ones(2), 2, 1.0, "x")),
     "str: a number": ("PB341", "'mode' is an int", lambda: op("affine")(ones(2), mode=3)),

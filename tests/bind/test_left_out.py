@@ -1,4 +1,4 @@
-"""Outputs that `output_mask` leaves out: the zeros that stand for their gradients."""
+"""Outputs that `output_mask` leaves out: zeros for their gradients, and who asks for no others."""
 
 from __future__ import annotations
 
@@ -31,6 +31,19 @@ LEFT_OUT = (
     *("min(n, 3)", "max(3 - n, n - 3)", "min(n, k) + max(k, 0 - k)", "n*2, ..., (4 - n) % 4"),
     *("(n - k)//k + 10", "(n - 4) % k + 3", "k*k, ..., (k - n)//3 + 4", "3"),
 )
+
+
+# Two inputs of one size, and the same by PyTorch: some gradients need nothing of the other input.
+PAIRS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, ...]]] = {
+    "(o[n], l[n]) = (x*x, tanh(k))": lambda x, k: (x * x, torch.tanh(k)),
+    "(o[n], l[n]) = o = x*sum[m](x[m]); l = tanh(k)": lambda x, k: (x * x.sum(), torch.tanh(k)),
+    "o[n] = max[m](x[m] + k[n]*m)": lambda x, k: ((x + k[:, None] * torch.arange(len(x))).amax(1),),
+    "o[n] = sum[m](where(m <= n, x[m]**2, 0)) + exp(k)": lambda x, k: ((x**2).cumsum(0) + k.exp(),),
+    "(o[n], l[]) = o = mean[m](x[m]*k[n])**2; l = mean[n, m](tanh(x[n]*k[m]))": lambda x, k: (
+        (x.mean() * k) ** 2,
+        torch.tanh(x[:, None] * k).mean(),
+    ),
+}
 
 
 def note(*tensors: Tensor) -> Tensor:
@@ -206,3 +219,33 @@ def test_wrong_inputs_are_refused_in_the_same_words_with_and_without_a_gradient(
                 first_alone(sized(), x.requires_grad_(needed), 1, y)
             said.append(str(caught.value))
         assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("line", PAIRS)
+def test_a_hessian_needs_no_gradient_that_is_left_out(line: str, seed: int) -> None:
+    # Of one output by one input, forward over reverse: the dimension of `vmap` is in few tensors.
+    operator = pb.operator(f"pbleft::pair{next(numbers)}(x[n], k[n]) -> {line}")
+    given = [torch.randn(3, dtype=torch.float64) for _ in range(2)]
+    for output, place in itertools.product(range(len(PAIRS[line](*given))), range(2)):
+
+        def of(
+            way: Callable[..., Tensor | tuple[Tensor, ...]],
+            value: Tensor,
+            output: int = output,
+            place: int = place,
+        ) -> Tensor:
+            found = way(*given[:place], value, *given[place + 1 :])
+            return ((found if isinstance(found, tuple) else (found,))[output] ** 2).sum()
+
+        want = torch.autograd.functional.hessian(functools.partial(of, PAIRS[line]), given[place])
+        for hessian in (torch.func.hessian, twice_reverse, twice_forward):
+            got = hessian(functools.partial(of, operator))(given[place])
+            torch.testing.assert_close(got, want)
+
+
+def twice_reverse(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return torch.func.jacrev(torch.func.jacrev(function))
+
+
+def twice_forward(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return torch.func.jacfwd(torch.func.jacfwd(function))

@@ -273,7 +273,7 @@ def find_misuse(
         value = bound.arguments.get(parameter.name)
         if parameter.name in bound.arguments and not fits(parameter, value):
             return WrongCall.error(
-                f"{line.qualname}: '{parameter.name}' is {an(type(value).__name__)}, "
+                f"{line.qualname}: '{parameter.name}' is {describe_type(value)}, "
                 f"the line says {format_parameter(parameter)}",
                 value=_shorten(value),
                 help=cure_for(parameter, value),
@@ -309,13 +309,24 @@ def is_number(value: object, type: str) -> bool:
     """Return whether a value is of a scalar's type; an int is a float, a bool is not a number."""
     match type:
         case "int":
-            return isinstance(value, int | torch.SymInt) and not isinstance(value, bool)
+            is_int = isinstance(value, int | torch.SymInt) and not isinstance(value, bool)
+            return is_int and not is_wide(value)
         case "float":
             return isinstance(value, int | float | torch.SymFloat) and not isinstance(value, bool)
         case "bool":
             return isinstance(value, bool)
         case _:
             return isinstance(value, str)
+
+
+def is_wide(value: object) -> bool:
+    """Return whether a value is an int of Python's that has no 64 bits, as PyTorch's have."""
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
+
+
+def describe_type(value: object) -> str:
+    """Return what a value is, in words."""
+    return "an int of more than 64 bits" if is_wide(value) else an(type(value).__name__)
 
 
 def format_parameter(parameter: TensorSpec | Scalar) -> str:

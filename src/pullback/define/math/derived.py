@@ -276,10 +276,13 @@ def add_dimension(formula: Formula, batched: Set[str], dimension: str) -> Formul
 
 
 def _add_dimension_to_line(line: Line, batched: Set[str], dimension: str) -> Line:
-    """Return a line whose outputs and some of whose tensors have one dimension more, the first."""
+    """Return a line whose outputs and some of whose tensors have one dimension more, the first.
+
+    These tensors are there, since `vmap` found the dimension in them: each tells its size.
+    """
 
     def wider(tensor: Tensor) -> Tensor:
-        return replace(tensor, dims=(Name(name=dimension), *tensor.dims))
+        return replace(tensor, dims=(Name(name=dimension), *tensor.dims), optional=False)
 
     return Line(
         namespace=line.namespace,

@@ -247,11 +247,15 @@ def _of_sizes(drafted: Draft, saved: list[Tensor | Scalar]) -> Operands:
 
 
 def _carriers_of_sizes(drafted: Draft, given: Sequence[Tensor | Scalar]) -> list[Tensor]:
-    """Return tensors of the original that tell the sizes missing from those given."""
+    """Return tensors of the original that tell the sizes missing from those given.
+
+    No gradients: a call may not have computed them.
+    """
     line = drafted.original.line
     missing = _dimensions_needed(drafted) - _dimensions_told(drafted, given)
     found: list[Tensor] = []
-    candidates = [*(line.outputs if drafted.kind == "jvp" else ()), *line.tensors]
+    is_there = drafted.kind == "jvp" and not line.returns_gradients
+    candidates = [*(line.outputs if is_there else ()), *line.tensors]
     while missing:
         best = max(
             candidates, key=lambda tensor: len(_dimensions_told(drafted, [tensor]) & missing)

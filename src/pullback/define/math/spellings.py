@@ -38,6 +38,7 @@ SPELLINGS: tuple[tuple[str, str], ...] = (
     ("maximum(a, b) + softplus(-abs(a - b))", "logaddexp(a, b)"),
     ("log(sigmoid(a))", "log_sigmoid(a)"),
     ("log(1 - sigmoid(a))", "log_sigmoid(-a)"),
+    ("log1p(-sigmoid(a))", "log_sigmoid(-a)"),
     ("minimum(a, 0) - softplus(-abs(a))", "log_sigmoid(a)"),
     ("1 + tanh(a)", "2*sigmoid(2*a)"),
     ("(exp(a) - exp(-a))/(exp(a) + exp(-a))", "tanh(a)"),
