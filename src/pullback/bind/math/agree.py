@@ -24,6 +24,7 @@ from pullback.bind.math import samples, verified, verify
 from pullback.bind.math.samples import Case
 from pullback.bind.math.tolerance import (
     describe_difference,
+    find_unsteady,
     has_infinities,
     measure_distance,
     measure_noises,
@@ -182,6 +183,10 @@ def _describe_disagreement(compared: Compared, compute: Run, case: Case) -> str 
     got = compute(case, want)
     if not _find_difference(compared, got, want, exact):
         return None
+    if has_infinities(case):
+        unsteady = find_unsteady(lambda: [run()[name] for name in got], LITTLE)
+        pairs = zip(got.items(), unsteady, strict=True)
+        got = {n: torch.where(u, want[n], v.reshape(want[n].shape)) for (n, v), u in pairs}
     # So is how noisy steps are.
     return _find_difference(compared, got, want, exact, _measure_noises(got, exact, run))
 

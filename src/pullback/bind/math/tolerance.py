@@ -86,6 +86,26 @@ def measure_noises(run: Callable[[], Sequence[Tensor]], little: float = LITTLE) 
     return found
 
 
+def find_unsteady(run: Callable[[], Sequence[Tensor]], little: float = LITTLE) -> list[Tensor]:
+    """Return where results are infinite, no number or neither by roundings alone.
+
+    Infinity times a difference of equals is NaN, and infinite where one of them is rounded once
+    less, by an addition that is fused with a product.
+
+    Args: as `measure_noises`.
+    """
+    exact = run()
+    found = [torch.zeros_like(value, dtype=torch.bool) for value in exact]
+    for seed in range(TIMES):
+        with _Perturbed(seed, little):
+            moved = run()
+        found = [
+            unsteady | (value.isnan() != true.isnan()) | (value.isfinite() != true.isfinite())
+            for unsteady, value, true in zip(found, moved, exact, strict=True)
+        ]
+    return found
+
+
 class _Perturbed(EagerMode):
     """Multiplies what arithmetic returns by a factor for each value: equal values stay equal."""
 
