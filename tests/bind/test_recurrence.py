@@ -177,6 +177,23 @@ def test_a_chaotic_map_is_no_fault(step: str) -> None:
         torch.testing.assert_close(*slopes, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.usefixtures("looped")
+def test_infinity_times_what_cancels_is_no_fault() -> None:
+    """Two orders of adding up find 0 and a rounding, and `tanh` makes NaN and 1 of it."""
+    own = pb.operator(
+        "recurrence::cancelling(W[n, n], U[d, d], x[b, t, n, d]) -> h[b, t, n, d] ="
+        " tanh(sum[e](U[d, e]*sum[k](W[n, k]*pad(h[b, t - 1, k, e]))) + x)"
+    )
+    for d in (3, 4, 5):
+        w, u = torch.randn(3, 3, dtype=DOUBLE), torch.randn(d, d, dtype=DOUBLE)
+        x, h = torch.randn(5, 70, 3, d, dtype=DOUBLE), torch.zeros(5, 3, d, dtype=DOUBLE)
+        wanted: list[Tensor] = []
+        for step in x.unbind(1):
+            h = torch.tanh(w @ h @ u.T + step)
+            wanted.append(h)
+        torch.testing.assert_close(own(w, u, x), torch.stack(wanted, 1))
+
+
 @pytest.mark.thorough
 @pytest.mark.usefixtures("looped")
 def test_lanes_may_be_those_of_wider_registers_than_there_are() -> None:

@@ -306,3 +306,33 @@ def test_a_last_state_that_is_not_the_last_is_found(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(End, "spread", other)
     with pytest.raises(PullbackError, match="PB147"):
         gradients(define(CASES["cell"].line), draw(40))
+
+
+@pytest.mark.usefixtures("large")
+def test_infinity_times_a_difference_of_equals_is_no_fault() -> None:
+    """Such as an exponent less the greatest one: a fused addition makes a rounding of it."""
+    gain = "exp(-softplus(-f[b, t]) + pad(s[b, t - 1], -9) - s[b, t])"
+    own = define(
+        "(k[b, t, d], v[b, t, m], q[b, t, d], f[b, t], g[b, t]) -> y[b, t, m] ="
+        " s[b, t] = maximum(-softplus(-f[b, t]) + pad(s[b, t - 1], -9), g[b, t]);"
+        f" C[b, t, d, m] = {gain}*pad(C[b, t - 1, d, m]) + exp(g[b, t] - s[b, t])*k[b, t, d]*v;"
+        f" N[b, t, d] = {gain}*pad(N[b, t - 1, d]) + exp(g[b, t] - s[b, t])*k[b, t, d];"
+        " y = sum[d](C*q[b, t, d])/maximum(abs(sum[e](N[b, t, e]*q[b, t, e])), 1)"
+    )
+
+    def by_steps(k: Tensor, v: Tensor, q: Tensor, f: Tensor, g: Tensor) -> Tensor:
+        s, c, n = torch.full_like(f[:, 0], -9), 0 * k[:, 0, :, None] * v[:, 0, None], 0 * k[:, 0]
+        found: list[Tensor] = []
+        for t in range(f.shape[1]):
+            carried = s + torch.nn.functional.logsigmoid(f[:, t])
+            s = torch.maximum(carried, g[:, t])
+            gain, new = (carried - s).exp()[:, None], (g[:, t] - s).exp()[:, None] * k[:, t]
+            c, n = gain[..., None] * c + new[..., None] * v[:, t, None], gain * n + new
+            least = (n * q[:, t]).sum(1, keepdim=True).abs().clamp(min=1)
+            found.append((c * q[:, t, :, None]).sum(1) / least)
+        return torch.stack(found, 1)
+
+    shapes = (9, 67, 7), (9, 67, 5), (9, 67, 7), (9, 67), (9, 67)
+    given, along = (tuple(torch.randn(s, dtype=torch.float64) for s in shapes) for _ in range(2))
+    found, wanted = (torch.func.jvp(each, given, along) for each in (own, by_steps))
+    torch.testing.assert_close(found, wanted)

@@ -24,8 +24,11 @@ from pullback.bind.math import samples, verified, verify
 from pullback.bind.math.samples import Case
 from pullback.bind.math.tolerance import (
     describe_difference,
+    find_unsteady,
+    has_infinities,
     measure_distance,
     measure_noises,
+    spread_out,
     to_double,
 )
 from pullback.define.math import steps
@@ -147,33 +150,45 @@ def _require(name: str, compared: Compared, run: Run) -> None:
 
 
 def _compare(compared: Compared, compute: Run) -> None:
-    formula, dtype = compared.formula, compared.dtype
+    formula = compared.formula
     absent = frozenset(p.name for p in formula.line.parameters) - compared.present
-    for case in samples.draw_cases(formula, dtype, compared.fixed, absent):
+    for case in samples.draw_cases(formula, compared.dtype, compared.fixed, absent):
         if 0 in case.sizes.values():
             continue
-        run = partial(_by_steps, compared, to_double(case), torch.float64)
-        try:
-            exact = run()
-        except PullbackError as error:
-            if error.finding.code not in STOPPED:
-                raise
-            continue
-        # Steps take long. Where a loop is as near as that, those of its own dtype are not needed.
-        rounded = {name: _round(value, dtype) for name, value in exact.items()}
-        if not _find_difference(compared, compute(case, rounded), rounded, exact):
-            continue
-        want = _by_steps(compared, case, dtype)
-        if compared.in_chunks and not all(value.isfinite().all() for value in want.values()):
-            continue
-        got = compute(case, want)
-        found = _find_difference(compared, got, want, exact)
-        if found is not None:
-            # So is how noisy steps are.
-            noises = _measure_noises(got, exact, run)
-            found = _find_difference(compared, got, want, exact, noises)
-        if found is not None:
+        found = _describe_disagreement(compared, compute, case)
+        if found and has_infinities(case):
+            case = spread_out(case)  # noqa: PLW2901  (the same call, but for these)
+            found = _describe_disagreement(compared, compute, case)
+        if found:
             raise verify.disagreement(formula, case, found)
+
+
+def _describe_disagreement(compared: Compared, compute: Run, case: Case) -> str | None:
+    """Return where a call by what is compared differs from its steps; None if it does not."""
+    dtype = compared.dtype
+    run = partial(_by_steps, compared, to_double(case), torch.float64)
+    try:
+        exact = run()
+    except PullbackError as error:
+        if error.finding.code not in STOPPED:
+            raise
+        return None
+    # Steps take long. Where a loop is as near as that, those of its own dtype are not needed.
+    rounded = {name: _round(value, dtype) for name, value in exact.items()}
+    if not _find_difference(compared, compute(case, rounded), rounded, exact):
+        return None
+    want = _by_steps(compared, case, dtype)
+    if compared.in_chunks and not all(value.isfinite().all() for value in want.values()):
+        return None
+    got = compute(case, want)
+    if not _find_difference(compared, got, want, exact):
+        return None
+    if has_infinities(case):
+        unsteady = find_unsteady(lambda: [run()[name] for name in got], LITTLE)
+        pairs = zip(got.items(), unsteady, strict=True)
+        got = {n: torch.where(u, want[n], v.reshape(want[n].shape)) for (n, v), u in pairs}
+    # So is how noisy steps are.
+    return _find_difference(compared, got, want, exact, _measure_noises(got, exact, run))
 
 
 def _round(value: Tensor, dtype: torch.dtype) -> Tensor:

@@ -37,6 +37,26 @@ def replace_zeros(case: Case) -> Case:
     return change_tensors(case, lambda value: value.masked_fill(value == 0, 0.75))
 
 
+def spread_out(case: Case) -> Case:
+    """Return a call whose numbers do not cancel, as halves do; what is infinite stays so.
+
+    Where they cancel, one order of adding up finds 0 and another one a rounding, and infinity times
+    the one is NaN, times the other not: `tanh` of it is 1.
+    """
+    return change_tensors(case, _scale_each)
+
+
+def _scale_each(value: Tensor) -> Tensor:
+    angles = torch.arange(1, value.numel() + 1, dtype=torch.float64).view(value.shape)
+    return (value * (1 + angles.sin() / 8)).to(value.dtype)
+
+
+def has_infinities(case: Case) -> bool:
+    """Return whether an input has an element that is infinite or no number."""
+    tensors = [v for v in case.arguments.values() if isinstance(v, Tensor)]
+    return any(v.is_floating_point() and not v.isfinite().all() for v in tensors)
+
+
 def change_tensors(case: Case, change: Callable[[Tensor], Tensor]) -> Case:
     """Return a call with other floating-point tensors."""
     arguments = {
@@ -63,6 +83,26 @@ def measure_noises(run: Callable[[], Sequence[Tensor]], little: float = LITTLE) 
             moved = run()
         pairs = zip(found, moved, exact, strict=True)
         found = [max(most, measure_distance(value, true) / little) for most, value, true in pairs]
+    return found
+
+
+def find_unsteady(run: Callable[[], Sequence[Tensor]], little: float = LITTLE) -> list[Tensor]:
+    """Return where results are infinite, no number or neither by roundings alone.
+
+    Infinity times a difference of equals is NaN, and infinite where one of them is rounded once
+    less, by an addition that is fused with a product.
+
+    Args: as `measure_noises`.
+    """
+    exact = run()
+    found = [torch.zeros_like(value, dtype=torch.bool) for value in exact]
+    for seed in range(TIMES):
+        with _Perturbed(seed, little):
+            moved = run()
+        found = [
+            unsteady | (value.isnan() != true.isnan()) | (value.isfinite() != true.isfinite())
+            for unsteady, value, true in zip(found, moved, exact, strict=True)
+        ]
     return found
 
 

@@ -21,8 +21,10 @@ from pullback.bind.math import samples, verified
 from pullback.bind.math.samples import Case
 from pullback.bind.math.tolerance import (
     describe_difference,
+    has_infinities,
     measure_noises,
     replace_zeros,
+    spread_out,
     to_double,
 )
 from pullback.define.math import bounds, derived
@@ -120,6 +122,9 @@ def compare(own: Own, present: frozenset[str]) -> bool:
         worst = describe_disagreement(own, case, got, want, has_sums=SUM in ops)
         if worst and ops & CHOOSING_ZEROS:
             case = replace_zeros(case)  # noqa: PLW2901  (the same call, but for these)
+            worst = describe_disagreement(own, case, *run_both(own, case), has_sums=SUM in ops)
+        if worst and has_infinities(case):
+            case = spread_out(case)  # noqa: PLW2901
             worst = describe_disagreement(own, case, *run_both(own, case), has_sums=SUM in ops)
         if worst:
             raise disagreement(indexed, case, worst)
