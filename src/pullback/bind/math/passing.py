@@ -40,6 +40,8 @@ from pullback.define.math.tiles import Pair, find_tiles, open_outputs
 LARGE = 4 * 2**20
 # A product of matrices does so many times the operations of a loop in a second.
 MATRIX = 10
+# Blocks are taken if they take up to so many times as long as the whole, which holds the matrix.
+NEAR = 1.1
 Clock = Callable[[Callable[[], object]], float]
 Measure = Callable[[Mapping[str, Callable[[], object]], Clock], Mapping[str, float]]
 
@@ -295,7 +297,7 @@ def why_blocks(
         *round_sizes(call.indexed, call.sizes).items(),
     )
     seconds = _measured.get_or_make(key, lambda: _time(call, found, backend, measure))
-    if seconds["blocks"] > seconds["whole"]:
+    if seconds["blocks"] > NEAR * seconds["whole"]:
         return None
     return f"; {show_seconds(seconds)}"
 
