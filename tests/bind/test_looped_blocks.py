@@ -129,6 +129,24 @@ def test_tensors_of_any_layout(layout: Callable[[Tensor], Tensor], seed: int) ->
         require_agreement(indexed, tensors, (3, 4))
 
 
+def test_factors_that_have_only_columns_are_one_matrix(loops_run: list[bool], seed: int) -> None:
+    """Else the sum is no product of matrices, and each block's loop adds it up."""
+    scores = "sum[d](q[n, d]*k[m, d]*exp(c[m, d]))"
+    indexed = formula(
+        f"f(q[n, d], k[m, d], c[m, d], v[m, e]) -> o[n, e] = s[n, m] = {scores}; "
+        "p[n, m] = exp(s[n, m] - max[r](s[n, r])); "
+        "o = sum[m](p[n, m]*v[m, e])/sum[m](p[n, m])"
+    )
+    passing = in_passes(indexed, pairs_of(indexed))
+    assert passing
+    ((sweep,),) = passing.sweeps
+    assert sweep.looped_anywhere
+    assert len(sweep.looped_anywhere.products) == 1
+    for each in (indexed, gradients_of(indexed)):
+        require_agreement(each, drawn(each, {**SIZES, "n": 7, "m": 9}), (3, 4))
+    assert all(loops_run)
+
+
 def test_batches_that_broadcast(seed: int) -> None:
     text = LINES["grouped heads"][0]
     tensors = {

@@ -45,7 +45,7 @@ from pullback.define.math.node import (
 from pullback.define.math.passes import PLACED_SUM, Passes, Statistic, Unfit, make_passes
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
-from pullback.define.math.term import term_of
+from pullback.define.math.term import join_factors, term_of
 from pullback.define.math.tiles import Indices, Pair, computed_parts
 
 # Of every condition: holds everywhere, nowhere, or not known.
@@ -98,9 +98,7 @@ class Sweep:
         self.bodies = {own.name: self._with_vectors(own.body) for own in statistics}
         self.conditions = intervals.find_conditions(list(self.bodies.values()), self.pair)
         self.data = [node for c in self.conditions for node in self._data_in(c)]
-        for node in (index(at(name)) for name in sorted(self.pair)):
-            self._vector(node)
-        for node in self.data:
+        for node in (*(index(at(name)) for name in sorted(self.pair)), *self.data):
             self._vector(node)
         self._bodies: dict[Truths, Mapping[str, Node]] = {}
         self._blocks: dict[object, Block] = {}
@@ -160,7 +158,9 @@ class Sweep:
     def _reopened(self, node: Node) -> Node:
         """Return a reduction whose body has vectors as reads."""
         opened, body = self.indices.opened(node)
-        changed = self._with_vectors(body)
+        # Of x[n, d]*m[k, d]*a[k, d] the last two are one vector: that is a product of matrices.
+        joined = join_factors(body, lambda factor: len(factor.free & self.pair) == 1)
+        changed = self._with_vectors(joined)
         return node if changed is body else close(node.op, opened, node.size, changed)
 
     def _is_condition(self, node: Node) -> bool:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from pullback.define.math import build, reduce, softmax
 from pullback.define.math import node as graph
+from pullback.define.math import reduce, softmax
 from pullback.define.math.index import Affine, at, is_size
 from pullback.define.math.node import (
     EQUAL,
@@ -25,7 +25,7 @@ from pullback.define.math.node import (
     place_of,
 )
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.term import Term, select, term_of
+from pullback.define.math.term import Term, group_factors, select, term_of
 
 # A guard 0 <= v - idx[n] + c < size becomes this many deltas at most.
 MOST_DELTAS = 64
@@ -75,18 +75,9 @@ def product_of(node: Node) -> Product:
         bound=tuple(bound),
         conditions=tuple(dict.fromkeys(conditions)),
         factor=factor,
-        over=_group_factors(over),
+        over=group_factors(over),
         under=under,
     )
-
-
-def _group_factors(factors: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Return factors, multiplied together if they have the same indices: that may exist already."""
-    groups: dict[frozenset[str], Node] = {}
-    for factor in factors:
-        before = groups.get(factor.free)
-        groups[factor.free] = factor if before is None else build.apply("mul", before, factor)
-    return tuple(groups.values())
 
 
 def is_contraction(product: Product) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.define.math import build
@@ -127,6 +127,25 @@ def term_of(node: Node) -> Term:
         over=_remove_common(term.over, common),
         under=_remove_common(term.under, common),
     )
+
+
+def join_factors(node: Node, takes: Callable[[Node], bool]) -> Node:
+    """Return a product in which those factors that a test takes are one if their indices are."""
+    term = term_of(node)
+    own, others = [f for f in term.over if takes(f)], [f for f in term.over if not takes(f)]
+    joined = group_factors(own)
+    if len(joined) == len(own) or not is_whole(node, term):
+        return node
+    return replace(term, over=(*joined, *others)).node
+
+
+def group_factors(factors: Iterable[Node]) -> tuple[Node, ...]:
+    """Return factors, multiplied together if they have the same indices: that may exist already."""
+    groups: dict[frozenset[str], Node] = {}
+    for factor in factors:
+        before = groups.get(factor.free)
+        groups[factor.free] = factor if before is None else build.apply("mul", before, factor)
+    return tuple(groups.values())
 
 
 def is_whole(node: Node, term: Term) -> bool:
