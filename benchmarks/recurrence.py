@@ -19,7 +19,7 @@ from benchmarks.bags import fastest
 from benchmarks.formula import Turn
 from benchmarks.index import give_back_at_once, peak
 from benchmarks.index_cases import Function
-from benchmarks.measure import keep_memory, show
+from benchmarks.measure import show
 from benchmarks.recurrence_lines import (
     BIQUAD,
     DTW,
@@ -172,7 +172,6 @@ def measure(case: Case, operator: Function, budget: float) -> Mapping[str, dict[
 def show_threads(threads: int, cases: Sequence[Case], *, budget: float) -> None:
     """Print the table for some threads."""
     torch.set_num_threads(threads)
-    keep_memory()
     rows: list[list[str]] = []
     for k, case in enumerate(cases):
         operator = pb.operator(f"bench::recurrence{threads}_{k}_{case.line}")
