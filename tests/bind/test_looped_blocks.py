@@ -147,6 +147,27 @@ def test_factors_that_have_only_columns_are_one_matrix(loops_run: list[bool], se
     assert all(loops_run)
 
 
+@pytest.mark.parametrize(
+    ("of_rows", "of_columns"),
+    [("a", "a"), ("z", "z"), ("b, z", "b, z"), ("b, z", "b"), ("b, z", "z")],
+)
+def test_batches_with_names_have_loops(
+    of_rows: str, of_columns: str, loops_run: list[bool], seed: int
+) -> None:
+    """What a block writes lies with its rows or columns last, whatever names come before."""
+    n, c = f"{of_rows}, n", f"{of_columns}, m"
+    indexed = formula(
+        f"f(q[{n}, d], k[{c}, d], v[{c}, e]) -> o[{n}, e] = "
+        f"s[{n}, m] = sum[d](q[{n}, d]*k[{c}, d]); "
+        f"p[{n}, m] = exp(s[{n}, m] - max[r](s[{n}, r])); "
+        f"o = sum[m](p[{n}, m]*v[{c}, e])/sum[m](p[{n}, m])"
+    )
+    for each in (indexed, gradients_of(indexed)):
+        sizes = {**SIZES, "n": 7, "m": 9, "a": 3, "b": 2, "z": 3}
+        require_agreement(each, drawn(each, sizes), (3, 4))
+    assert all(loops_run)
+
+
 def test_batches_that_broadcast(seed: int) -> None:
     text = LINES["grouped heads"][0]
     tensors = {

@@ -317,7 +317,8 @@ class Maker:
         outer = frozenset[str].intersection(
             *(part.free for part in computed_parts(body) if pair <= part.free)
         )
-        ranks = {index: (index != BATCH, index not in outer, index not in pair) for index in free}
+        inner = {*free} - (outer - pair)
+        ranks = {index: (index != BATCH, index in inner, index not in pair) for index in free}
         order = tuple(sorted(ranks, key=lambda index: (ranks[index], index)))
         every = size_of(BATCH)
         if any(self.indices.ranges.get(index) == every for index in order):
