@@ -14,6 +14,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from pullback.bind.dense.record import PLAIN
 from pullback.bind.dense.value import is_differentiated, is_traced
 from pullback.bind.levels import run_isolated
 
@@ -61,7 +62,7 @@ def prefers_onednn(dtype: torch.dtype) -> bool:
 
 def is_plain(tensor: Tensor) -> bool:
     """Return whether a tensor is what oneDNN's operation is for, which has no derivative."""
-    is_eager = tensor.is_cpu and type(tensor) is Tensor and not is_traced(tensor)
+    is_eager = tensor.is_cpu and type(tensor) in PLAIN and not is_traced(tensor)
     return is_eager and not is_differentiated(tensor)
 
 
@@ -70,10 +71,10 @@ def multiply_by_onednn(first: Tensor, second: Tensor) -> Tensor:
     # It copies a first matrix whose rows do not lie one after the other.
     if not first.is_contiguous() and first.numel() > second.numel():
         return multiply_by_onednn(second.mT, first.mT).mT
+    weight = second.mT
     # It has fast loops for a second matrix without gaps alone.
-    weight = (
-        second.mT if second.is_contiguous() or second.mT.is_contiguous() else second.mT.contiguous()
-    )
+    if not second.is_contiguous():
+        weight = weight.contiguous()  # unchanged if only its columns lie one after the other
     return torch.ops.mkldnn._linear_pointwise(first, weight, None, "none", [], "")
 
 

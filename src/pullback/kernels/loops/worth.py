@@ -63,7 +63,9 @@ def is_contraction(node: Node, extents: Extents, ranges: Ranges) -> bool:
     while body.op == SUM or is_part(body, bound):
         if body.op == SUM:
             bound[body.bound] = body.size
-        body = body.args[0 if body.op == SUM else 1]
+            (body,) = body.args
+        else:
+            _, body, _ = body.args
     reads = split_factors(body)
     # Where rows are picked, a sum of theirs may be one matrix of a product.
     if any(factor.op != READ for factor in reads) and not any(

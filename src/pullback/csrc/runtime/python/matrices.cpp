@@ -22,7 +22,7 @@ static at::Tensor multiply_by_onednn(const at::Tensor& a, const at::Tensor& b) {
       c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "");
   at::Tensor weight = b.t();
   // It has fast loops for a second matrix without gaps alone.
-  if (!weight.is_contiguous() && !b.is_contiguous()) weight = weight.contiguous();
+  if (!b.is_contiguous()) weight = weight.contiguous();
   torch::jit::Stack stack;
   torch::jit::push(stack, a, weight, c10::IValue(), "none", c10::List<std::optional<at::Scalar>>(),
                    "");
