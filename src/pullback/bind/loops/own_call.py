@@ -230,6 +230,8 @@ def lay_out(tensor: Tensor, operand: Operand) -> Tensor:
     if tensor.numel() == 0:
         # Nothing of it is selected, but something may be read.
         return tensor.new_zeros([max(extent, 1) for extent in tensor.shape])
+    if operand.aligned > 1 and tensor.data_ptr() % operand.aligned:
+        tensor = tensor.clone()
     unit = operand.unit
     if any(tensor.shape[d] > 1 and tensor.stride(d) != step for d, step in operand.packed):
         return tensor.contiguous()

@@ -32,6 +32,8 @@ at::Tensor lay_out_tensor(at::Tensor tensor, const Layout& layout) {
     for (int64_t& size : shape) size = std::max<int64_t>(size, 1);
     return at::zeros(shape, tensor.options());
   }
+  if (reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % layout.aligned)
+    tensor = tensor.clone();
   for (const auto& [dimension, stride] : layout.packed) {
     if (tensor.size(dimension) > 1 && tensor.stride(dimension) != stride)
       return tensor.contiguous();

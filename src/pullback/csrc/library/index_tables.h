@@ -36,6 +36,7 @@ struct Layout {
   int dtype;     // at::ScalarType
   int64_t unit;  // the dimension whose elements are next to each other; -1: any stride will do
   Table<Packed> packed;  // dimensions whose strides, in elements, the kernel knows
+  uintptr_t aligned;     // bytes that its address is a multiple of
 };
 
 /// A tensor that is there before any kernel runs.

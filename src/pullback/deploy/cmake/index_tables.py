@@ -220,6 +220,7 @@ class _TableWriter:
             dtype=str(SCALAR_TYPES[operand.dtype]),
             unit=str(-1 if operand.unit is None else operand.unit),
             packed=self.arrays.table("Layout::Packed", packed),
+            aligned=str(operand.aligned),
         )
 
     def kernel(self, own: Own, plan: KernelPlan) -> str:

@@ -84,10 +84,13 @@ class Cpu(Target):
         """Return a loop that clears them."""
         return f"for (int64_t k = 0; k < {count}; ++k) {total}[k] = 0;"
 
-    def write_function(self, opening: Sequence[str], task: Sequence[str]) -> str:
+    def write_function(
+        self, addresses: Mapping[str, bool], opening: Sequence[str], task: Sequence[str]
+    ) -> str:
         """Return a function that runs a range of tasks."""
         lines = [
             "[[maybe_unused]] bool outside = false;",
+            *(f"char* const {name} = call->data[{k}];" for k, name in enumerate(addresses)),
             *opening,
             "for (int64_t task = begin; task < end; ++task) {",
             *task,

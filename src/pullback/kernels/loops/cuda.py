@@ -62,6 +62,7 @@ class Cuda(Target):
     adds_guarded = True
     guards_steps = True
     keeps_states = True
+    pack = 16
     fetched = 16
     # Of elements apart, each costs the transfer of 32 bytes.
     gathered, apart, far = 10, 6, 0
@@ -150,12 +151,25 @@ class Cuda(Target):
         """Return a call: the threads of a task do it together."""
         return f"clear({total}, {count});"
 
-    def write_function(self, opening: Sequence[str], task: Sequence[str]) -> str:
-        """Return a function of one task, which all threads that share it run."""
+    def write_function(
+        self, addresses: Mapping[str, bool], opening: Sequence[str], task: Sequence[str]
+    ) -> str:
+        """Return a function of one task, which all threads that share it run.
+
+        What the kernel only reads is behind pointers that are `__restrict__`: it may be read before
+        something else is stored, where a thread would wait for memory once for each store.
+        """
         lines = "\n".join(line for line in (*opening, *task) if line)
+        parameters = "".join(
+            f", {'const char* __restrict__ const' if is_read else 'char* const'} {name}"
+            for name, is_read in addresses.items()
+        )
+        given = "".join(f", call->data[{k}]" for k in range(len(addresses)))
+        task_of = "(const Call* call, int64_t task"
         return (
-            f"__device__ __forceinline__ void @name_task(const Call* call, int64_t task) {{\n"
-            f"{lines}\n}}\n"
+            f"__device__ __forceinline__ void @name_body{task_of}{parameters}) {{\n{lines}\n}}\n"
+            f"__device__ __forceinline__ void @name_task{task_of}) {{\n"
+            f"@name_body(call, task{given});\n}}\n"
         )
 
 

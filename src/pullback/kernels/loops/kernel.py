@@ -257,7 +257,8 @@ class KernelWriter:
             for slot in self.extents.slots.values()
         ]
         taken += emitter.operands.declarations()
-        return emitter.target.write_function([*taken, *opening], body)
+        addresses = emitter.operands.addresses({output.name for output in nest.outputs})
+        return emitter.target.write_function(addresses, [*taken, *opening], body)
 
     def buffers(self) -> dict[str, Affine]:
         """Return how far the lanes run of each buffer."""

@@ -9,6 +9,7 @@ from pullback.define.math.index import Affine, at
 from pullback.define.math.node import READ, Node, is_number
 from pullback.kernels.loops.nest import KernelSetting
 from pullback.kernels.loops.operands import Operand
+from pullback.kernels.loops.packs import Packs
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
@@ -23,6 +24,7 @@ class KernelReads:
         picked: the dimensions in which data may give a place that is outside.
         notes_outside: whether the kernel says so of all of them.
         large: the variables that say whether a tensor is large.
+        packs: neighbours that are read together.
     """
 
     def __init__(self, emitter: Emitter, setting: KernelSetting) -> None:
@@ -30,6 +32,7 @@ class KernelReads:
         self.dtypes, self.picked = setting.dtypes, setting.picked
         self.notes_outside = setting.target.notes_outside
         self.large: dict[Operand, str] = {}
+        self.packs = Packs(emitter)
         # Copies of a statement ask the same again.
         self.proven: dict[tuple[Affine, Affine], bool] = {}
 
@@ -46,7 +49,9 @@ class KernelReads:
                 if size is None or not size:
                     break
                 packed.append((d - 1, size * (packed[-1][1] if packed else 1)))
-        return Operand(name, unit, self.dtypes[name], len(dims), tuple(packed))
+        known = bool(dims) and unit == len(dims) - 1 == len(packed)
+        aligned = self.packs.alignment(name) if known else 1
+        return Operand(name, unit, self.dtypes[name], len(dims), tuple(packed), aligned)
 
     def read(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return what loads the elements of a read."""
@@ -92,7 +97,7 @@ class KernelReads:
         lane = self.emitter.here.lane
         own = [d for d, place in enumerate(node.places) if lane is not None and lane in place.free]
         if not own:
-            return self.one(node, copy)
+            return self.packs.read(node, copy, None) or self.one(node, copy)
         if any(lane in part.free for d in own for part in node.places[d].nodes):
             return self.gathered(node, copy, own)
         if len(own) > 1:
@@ -120,7 +125,9 @@ class KernelReads:
         # A state lies as the kernel writes it: there is no copy of it in which they are neighbours.
         is_written = node.name in emitter.steps
         if own != last and (is_written or not emitter.target.needs_neighbours):
-            return self.strided(node, copy, own)
+            is_full = not emitter.here.edge and self.is_inside(node, own)
+            pack = self.packs.read(node, copy, own) if is_full else None
+            return pack or self.strided(node, copy, own)
         operand = self.operand(node.name, own)
         places = self.places(node, own, copy)
         address = emitter.operands.address(operand, places)

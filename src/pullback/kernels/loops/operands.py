@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from pullback.kernels.loops.pointwise import STORED
@@ -18,6 +19,7 @@ class Operand:
         dimensions: how many it has.
         packed: elements from one value of an index to the next, of dimensions whose strides the
             kernel knows.
+        aligned: bytes that its address is a multiple of.
     """
 
     name: str
@@ -25,6 +27,7 @@ class Operand:
     dtype: str
     dimensions: int
     packed: tuple[tuple[int, int], ...] = ()
+    aligned: int = 1
 
     @property
     def stored(self) -> str:
@@ -61,12 +64,19 @@ class Operands:
         known = dict(operand.packed).get(d)
         return f"step{own}_{d}" if known is None else f"({known} * {size})"
 
+    def addresses(self, outputs: Collection[str]) -> dict[str, bool]:
+        """Return the names of the operands' addresses, and whether the kernel only reads there.
+
+        Args:
+            outputs: the names of what it writes, and may read too.
+        """
+        return {f"data{own}": operand.name not in outputs for operand, own in self.all.items()}
+
     def declarations(self) -> list[str]:
-        """Return the statements that take the operands out of a call."""
+        """Return the statements that take the operands' strides out of a call."""
         lines: list[str] = []
         first = 0
         for operand, own in self.all.items():
-            lines.append(f"char* const data{own} = call->data[{own}];")
             for d in range(operand.dimensions):
                 if d != operand.unit:
                     taken = f"step{own}_{d} = call->strides[{first + d}]"

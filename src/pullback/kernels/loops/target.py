@@ -7,7 +7,7 @@ elements on a CPU, and one element in each of `lanes` threads on a GPU. What dif
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 # The entry points of a library, by the places of its kernels.
@@ -61,6 +61,8 @@ class Target(ABC):
     beside = 1
     # How many turns of a loop before it is read a row is fetched that data picks; 0 if never.
     ahead = 0
+    # Bytes that one instruction reads of neighbours with statements of their own; 0: each is read.
+    pack = 0
     # Whether PyTorch's operations compute the same: then loops are refused that would do far more
     # work than those.
     has_rival = True
@@ -154,10 +156,13 @@ class Target(ABC):
         """Return the statement that makes totals zero."""
 
     @abstractmethod
-    def write_function(self, opening: Sequence[str], task: Sequence[str]) -> str:
+    def write_function(
+        self, addresses: Mapping[str, bool], opening: Sequence[str], task: Sequence[str]
+    ) -> str:
         """Return the function of a kernel; `@name` is for its name.
 
         Args:
-            opening: the statements before the tasks, from the declarations of operands on.
+            addresses: the names of the operands', and whether the kernel only reads there.
+            opening: the other statements before the tasks, from the strides of operands on.
             task: those of one task, whose number is `task`.
         """
