@@ -63,6 +63,8 @@ class Launches(EagerMode):
         super().__init__()
         self.is_complete = True
         self.given = given
+        tensors = (value for value in given if isinstance(value, Tensor))
+        self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         self.names = {name: place for place, name in enumerate(names)}
         self.places = WeakTensorKeyDictionary()
         for k, value in enumerate(given):
@@ -97,7 +99,7 @@ class Launches(EagerMode):
         result: object,
     ) -> bool:
         """Note one of PyTorch's operations; return False if it is none of those that are."""
-        if not isinstance(result, Tensor) or not result.is_cpu:
+        if not isinstance(result, Tensor) or result.device != self.device:
             return False
         if func in MAKES:
             self.written.append((tuple(result.shape), _number_of(result)))

@@ -140,9 +140,9 @@ class LoopCall:
         noting = launches.current()
         if noting is None:
             return
-        if self.runner is not runtime.load().parallel:
-            # Under CUDA on the CPU, and on a GPU, a launch is more than a call.
-            launches.refuse()
+        is_on_cpu = self.own.backend.home.type == "cpu"
+        if is_on_cpu and self.runner is not runtime.load().parallel:
+            launches.refuse()  # CUDA on the CPU: a launch is more than a call
         names = (scalar.name for scalar in self.own.indexed.line.scalars)
         named = dict(zip(names, scalars, strict=True))
         noting.launch(kernel.address, tensors, kernel.sizes, named, kernel.count, kernel.share)

@@ -38,11 +38,11 @@ struct Step {
     Ints shape;
     at::ScalarType dtype;
   };
-  std::vector<Written> written;  // becomes the next tensors
-  IndexKernel kernel = nullptr;
+  std::vector<Written> written;     // becomes the next tensors
+  void* kernel = nullptr;           // an `IndexKernel`, on a GPU an `IndexLauncher`
   Ints operands, offsets, strides;  // tensors, and bytes
   Ints sizes, scalars;              // the last are arguments
-  int64_t tasks = 0, grain = 0;
+  int64_t tasks = 0, share = 0;     // as `KernelCall` of bind/loops/own_call.py says
   // Without a kernel: an operation of PyTorch's along some dimensions of a view.
   std::optional<View> view;
   enum class Operation { copy, sum, cumsum, cumprod, flip } operation{};
@@ -60,14 +60,16 @@ struct Shortcut {
 /// One call that is known.
 class ShortcutCall {
  public:
-  ShortcutCall(const Shortcut& shortcut, Arguments arguments)
-      : shortcut_(shortcut), arguments_(arguments) {}
+  ShortcutCall(const Shortcut& shortcut, Arguments arguments, at::Device device)
+      : shortcut_(shortcut), arguments_(arguments), device_(device) {
+    if (!device.is_cpu()) on_.emplace(device);
+  }
 
   /// Runs the steps; returns false if a kernel has something to say.
   bool run() {
     for (const Step& step : shortcut_.steps) {
       for (const Step::Written& written : step.written)
-        made_.push_back(allocate(written.shape, written.dtype, at::kCPU));
+        made_.push_back(allocate(written.shape, written.dtype, device_));
       if (step.kernel && !launch(step)) return false;
       if (step.view) made_.push_back(operate(step));
       for (const int64_t tensor : step.last) made_[tensor - arguments_.size()].reset();
@@ -99,7 +101,7 @@ class ShortcutCall {
       case Step::Operation::cumsum: return at::cumsum(view, step.dimensions[0], step.dtype);
       case Step::Operation::cumprod: return at::cumprod(view, step.dimensions[0], step.dtype);
       case Step::Operation::flip: return at::flip(view, step.dimensions);
-      default: return allocate(view.sizes(), step.dtype, at::kCPU).copy_(view);
+      default: return allocate(view.sizes(), step.dtype, device_).copy_(view);
     }
   }
 
@@ -121,11 +123,21 @@ class ShortcutCall {
       scalars.push_back(scalar);
     }
     const IndexCall call{data.data(), step.strides.data(), step.sizes.data(), scalars.data()};
-    return run_tasks(step.kernel, call, step.tasks, step.grain) == Status::ok;
+    if (!on_) {
+      const auto kernel = reinterpret_cast<IndexKernel>(step.kernel);
+      return run_tasks(kernel, call, step.tasks, step.share) == Status::ok;
+    }
+    // What a launcher says, the call in Python says again.
+    char message[256];
+    const IndexLaunch launch{call, step.tasks, step.share, on_->stream};
+    return reinterpret_cast<IndexLauncher>(step.kernel)(&launch, message, sizeof message) ==
+           Status::ok;
   }
 
   const Shortcut& shortcut_;
   const Arguments arguments_;
+  const at::Device device_;
+  std::optional<OnDevice> on_;  // a GPU
   c10::SmallVector<at::Tensor, 8> made_;
 };
 
@@ -134,7 +146,9 @@ class KnownCalls final : public Computation {
  public:
   explicit KnownCalls(Ints counts) : counts_(std::move(counts)) {}
 
-  bool runs_on(c10::DeviceType device) const override { return device == c10::DeviceType::CPU; }
+  bool runs_on(c10::DeviceType device) const override {
+    return device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA;
+  }
 
   bool call(const Signature& signature, c10::DeviceType, torch::jit::Stack& stack) const override {
     const Arguments arguments = torch::jit::last(stack, signature.arguments);
@@ -142,7 +156,7 @@ class KnownCalls final : public Computation {
     if (!shortcut) return false;
     c10::SmallVector<at::Tensor, 4> outputs;
     {
-      ShortcutCall call(*shortcut, arguments);
+      ShortcutCall call(*shortcut, arguments, device_of(arguments));
       if (!call.run()) return false;
       for (const auto& view : shortcut->outputs) outputs.push_back(call.output(view));
     }
@@ -167,6 +181,13 @@ class KnownCalls final : public Computation {
  private:
   static constexpr size_t most_known = 256;
 
+  /// The device of the first tensor: all are there.
+  static at::Device device_of(Arguments arguments) {
+    for (const c10::IValue& value : arguments)
+      if (value.isTensor() && value.toTensor().defined()) return value.toTensor().device();
+    return at::kCPU;
+  }
+
   std::shared_ptr<const Shortcut> find(Arguments arguments) const {
     static thread_local std::string text;
     text.clear();
@@ -182,15 +203,21 @@ class KnownCalls final : public Computation {
       text.append(reinterpret_cast<const char*>(&number), sizeof number);
     };
     add(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
+    const at::Device device = device_of(arguments);
+    add(static_cast<int64_t>(device.type()));
+    add(device.index());
     for (size_t k = 0; k < arguments.size(); ++k) {
       const c10::IValue& value = arguments[k];
       if (value.isTensor() && value.toTensor().defined()) {
         const at::Tensor& tensor = value.toTensor();
-        if (!tensor.is_cpu() || tensor.layout() != at::kStrided || tensor.is_neg() ||
+        if (tensor.device() != device || tensor.layout() != at::kStrided || tensor.is_neg() ||
             tensor.is_conj())
           return false;
         const bool contiguous = tensor.is_contiguous();
         text += contiguous ? 'c' : 's';
+        // Kernels of a GPU may read 16 bytes at a time.
+        if (!device.is_cpu())
+          text += reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 ? 'u' : 'a';
         add(static_cast<int64_t>(tensor.scalar_type()));
         add(tensor.dim());
         for (const int64_t size : tensor.sizes()) add(size);
@@ -293,18 +320,18 @@ Step read_step(PyObject* object) {
   step.last = numbers_of(last);
   if (launch != Py_None) {
     PyObject *address, *operands, *offsets, *strides, *sizes, *scalars;
-    long long tasks = 0, grain = 0;
+    long long tasks = 0, share = 0;
     if (!PyArg_ParseTuple(launch, "OOOOOOLL", &address, &operands, &offsets, &strides, &sizes,
-                          &scalars, &tasks, &grain))
+                          &scalars, &tasks, &share))
       expect("a launch");
-    step.kernel = reinterpret_cast<IndexKernel>(PyLong_AsVoidPtr(address));
+    step.kernel = PyLong_AsVoidPtr(address);
     step.operands = numbers_of(operands);
     step.offsets = numbers_of(offsets);
     step.strides = numbers_of(strides);
     step.sizes = numbers_of(sizes);
     step.scalars = numbers_of(scalars);
     step.tasks = tasks;
-    step.grain = grain;
+    step.share = share;
   }
   if (operation != Py_None) {
     PyObject *view, *dimensions;
