@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -230,3 +231,26 @@ def test_without_a_gpu_compiler_pytorch_runs_formulas_and_says_so_once(
     assert compiled.devices(line) == ("cpu", "cuda")
     monkeypatch.setattr(torch.version, "cuda", None)  # a build for AMD's GPUs
     assert compiled.devices(line) == ("cpu",)
+
+
+@pytest.mark.parametrize(
+    ("nvrtc", "pytorchs", "is_taken"),
+    [
+        ("13.0", "12.8", True),
+        ("13.5", "13.5", True),
+        ("13.5", "13.0", False),
+        ("12.8", None, False),
+    ],
+)
+def test_nvrtc_comes_first_if_the_driver_knows_what_it_writes(
+    nvrtc: str, pytorchs: str | None, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is neither PyTorch's nor nvcc's may be newer than the driver."""
+    nvcc = Compiler(language="cuda", path=Path("nvcc"), version="13.0.88", identity="")
+    found = mock.Mock(version=nvrtc)
+    monkeypatch.setattr(toolchain, "find", lambda _: nvcc)
+    monkeypatch.setattr(torch.version, "cuda", pytorchs)
+    monkeypatch.setattr(gpu, "find_nvrtc", lambda: found)
+    assert gpu.find_compiler() is (found if is_taken else nvcc)
+    monkeypatch.setattr(gpu, "find_nvrtc", lambda: None)
+    assert gpu.find_compiler() is nvcc

@@ -255,7 +255,8 @@ def on_gpus() -> Iterator[Ability]:
     if not there:
         yield Ability(what=what, state="no", said=nothing, help="install PyTorch's build for CUDA")
     elif nvcc or gpu.find_nvrtc():
-        said = "compiled by nvcc" if nvcc else "compiled by NVRTC"
+        is_nvrtc = isinstance(gpu.find_compiler(), gpu.Nvrtc)
+        said = "compiled by NVRTC" if is_nvrtc else "compiled by nvcc"
         yield Ability(what=what, state="ok", said=said)
     else:
         said = "neither nvcc nor NVRTC: PyTorch's operations compute them"
