@@ -32,6 +32,7 @@ PARTS = {
     "tests": 150,
     "loops": 110,
     "recurrences": 40,
+    "reductions": 40,
     "formulas": 50,
     "calls": 25,
     "sanitizer": 45,

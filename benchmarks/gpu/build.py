@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks.gpu.cases import FORMULAS, LOOPS, RECURRENCES, Case, rehearsed
 from benchmarks.gpu.part import Step
 from benchmarks.gpu.place import Place
+from benchmarks.gpu.reductions import REDUCTIONS
 from benchmarks.gpu.rows import Fact, Row
 from pullback.bind.loops import gpu
 
@@ -39,7 +40,7 @@ def cases_of(place: Place) -> tuple[Case, ...]:
     """Return what is compiled; a size and a dtype of each formula does for the others."""
     if place.rehearsal:
         return rehearsed(LOOPS, small=True)[:REHEARSED]
-    return (*LOOPS, *RECURRENCES, *(case for case in FORMULAS if case.small))
+    return (*LOOPS, *RECURRENCES, *REDUCTIONS, *(case for case in FORMULAS if case.small))
 
 
 def compile_all(by: str, place: Place, budget: float, folder: Path) -> Iterator[Row]:

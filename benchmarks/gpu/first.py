@@ -14,16 +14,20 @@ from benchmarks.gpu.candidates import compiled, define
 from benchmarks.gpu.cases import FORMULAS, LOOPS, RECURRENCES
 from benchmarks.gpu.measuring import Measuring, draw_gradient
 from benchmarks.gpu.place import Place
+from benchmarks.gpu.reductions import REDUCTIONS
 from pullback.bind.loops import gpu
+from pullback.kernels import toolchain
 
 
 def main(name: str, by: str, *, rehearsal: bool) -> dict[str, object]:
     """Return the seconds of the first results, and their error."""
-    case = next(case for case in (*LOOPS, *RECURRENCES, *FORMULAS) if case.name == name)
+    every = (*LOOPS, *RECURRENCES, *REDUCTIONS, *FORMULAS)
+    case = next(case for case in every if case.name == name)
     place = Place(rehearsal=rehearsal)
     nvrtc = gpu.find_nvrtc()
-    if by == "NVRTC" and nvrtc:
-        gpu.find_compiler = lambda: nvrtc
+    if not rehearsal:
+        compiler = nvrtc if by == "NVRTC" and nvrtc else toolchain.find("cuda")
+        gpu.find_compiler = lambda: compiler
     seconds: dict[str, float] = {}
     with place.entered():
         now = Measuring(case, place)
