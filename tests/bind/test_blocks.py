@@ -517,9 +517,9 @@ def called() -> Generator[list[str]]:
     names: list[str] = []
     compute = panels.compute
 
-    def noted(passing: Passing, *given: object) -> list[Tensor | None]:
+    def noted(passing: Passing, *given: object, ways: object) -> list[Tensor | None]:
         names.append(passing.indexed.line.name.partition("_")[2] or "values")
-        return compute(passing, *given)  # pyright: ignore
+        return compute(passing, *given, ways=ways)  # pyright: ignore
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(panels, "compute", noted)
@@ -774,11 +774,13 @@ def test_rows_and_columns_of_one_dimension_are_computed_by_blocks(seed: int) -> 
 def test_a_plan_says_where_memory_is_saved_and_not_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "MOST_BYTES", 0)
     monkeypatch.setattr(slices, "MOST_TIMES", 0)
-    op = operator("cross-entropy")
+    line = LINES["cross-entropy"][0].removeprefix("f").replace("w[m, d], t", "w[m, d]: float32, t")
+    assert "float32" in line
+    op = pb.operator(f"pbblocks::f{next(names)}{line}")
     targets = torch.zeros(1024, dtype=torch.int64)
-    # In half precision no statistics are kept: the gradients compute the scores twice.
+    # Of several dtypes no statistics are kept: the gradients compute the scores twice.
     for width, saves in ((8, False), (2048, True)):
-        x, w = (torch.randn(1024, width, dtype=torch.bfloat16) for _ in range(2))
+        x, w = torch.randn(1024, width, dtype=torch.bfloat16), torch.randn(1024, width)
         shown = str(op.plan(x, w, targets))
         assert shown.count("by blocks") == 2
         assert ("this saves memory, not time" in shown) == saves

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pullback.bind.dense import contraction, evaluate, matrices, slices
+from pullback.bind.dense import contraction, evaluate, matrices, prepared, slices
 from pullback.define import parse as lines
 from pullback.define import shape
 from pullback.define.line import Tensor as TensorSpec
@@ -232,7 +232,7 @@ def test_slices_change_nothing(
     inputs = inputs_of(indexed, seed)
     grad = torch.randn_like(reference(*inputs.values()))
     expected = gradients_of(indexed, inputs, grad)
-    evaluate.prepare.cache_clear()  # with what was written down of calls with another bound
+    prepared.prepare.cache_clear()  # with what was written down of calls with another bound
     monkeypatch.setattr(slices, "MOST_BYTES", bytes_)
     monkeypatch.setattr(slices, "MOST_TIMES", 0)
     assert_near(evaluated(indexed, inputs)[0], reference(*inputs.values()))
@@ -247,7 +247,7 @@ def test_slices_in_which_nothing_is_selected_join_the_others(
     indexed = notation.parse(lines.parse(f"pbslices::late{line}"))
     inputs = {"x": torch.arange(1.0, 34.0), "y": torch.arange(1.0, 20.0)}
     expected = evaluated(indexed, inputs)[0]
-    evaluate.prepare.cache_clear()
+    prepared.prepare.cache_clear()
     monkeypatch.setattr(slices, "MOST_BYTES", 800)
     monkeypatch.setattr(slices, "MOST_TIMES", 0)
     assert_near(evaluated(indexed, inputs)[0], expected)
@@ -267,7 +267,7 @@ def test_slices_of_a_sum_that_a_range_limits_change_nothing(
     )
     generator = torch.Generator().manual_seed(seed)
     x, w = (torch.randn(7, 9, many, generator=generator, dtype=torch.float64) for many in (5, 6))
-    evaluate.prepare.cache_clear()
+    prepared.prepare.cache_clear()
     monkeypatch.setattr(slices, "MOST_BYTES", bytes_)
     monkeypatch.setattr(slices, "MOST_TIMES", 0)
     y, z = evaluated(own, {"x": x, "w": w})

@@ -8,17 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from pullback.bind.dense import evaluate, record
+from pullback.bind.dense import record
+from pullback.bind.dense.prepared import PreparedFormula, prepare
 from pullback.define.math import derived as derivatives
 from pullback.define.math.formula import Formula
 from pullback.diagnostic import PullbackError
 from tests.bind.test_index_dense import each_formula, evaluated, formula, inputs_of, value_of
 
 
-def prepared(indexed: Formula) -> evaluate.PreparedFormula:
-    return evaluate.prepare(
-        indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), frozenset()
-    )
+def prepared(indexed: Formula) -> PreparedFormula:
+    return prepare(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), frozenset())
 
 
 def replayed(indexed: Formula, *calls: dict[str, Tensor]) -> list[Tensor]:

@@ -37,10 +37,10 @@ def computed(
     found: Computed = []
     compute = panels.compute
 
-    def noted(passing: Passing, *given: object) -> list[Tensor | None]:
+    def noted(passing: Passing, *given: object, ways: object) -> list[Tensor | None]:
         outputs = zip(passing.indexed.line.outputs, given[2], strict=True)  # pyright: ignore
         found.append(tuple(output.name for output, wanted in outputs if wanted))
-        return compute(passing, *given)  # pyright: ignore
+        return compute(passing, *given, ways=ways)  # pyright: ignore
 
     monkeypatch.setattr(panels, "compute", noted)
     return found
@@ -281,9 +281,13 @@ def test_the_plan_says_so(seed: int) -> None:
 def test_passes_take_turns_for_other_gradients_too(
     name: str, held: list[bool], computed: Computed, seed: int
 ) -> None:
-    """In half precision nothing is kept, and the gradient computes scores once, not twice."""
+    """Of several dtypes nothing is kept, and the gradient computes scores once, not twice."""
     line, eager = LINES[name]
-    op, given = operator(line), inputs(name, dtype=torch.bfloat16)
+    op, given = (
+        operator(line.replace(", b[v]", ", b[v]: float32")),
+        inputs(name, dtype=torch.bfloat16),
+    )
+    given[2] = given[2].detach().float().requires_grad_()
     found = op(*given)
     pair = [gradients(own, real(given)) for own in (found, eager(*given))]
     assert held == [True]

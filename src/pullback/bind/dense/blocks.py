@@ -48,7 +48,7 @@ from pullback.define.math.passes import Statistic, Unfit
 # A block has so many elements, all batches together, and no fewer rows or columns than LEAST. On a
 # CPU it lies in the cache; on a GPU few large operations are faster than many small ones.
 ELEMENTS = {"cpu": 2**17}
-ELEMENTS_ELSEWHERE = 2**24
+ELEMENTS_ELSEWHERE = 2**25
 LEAST = 64
 
 
@@ -156,6 +156,7 @@ class Blocks:
             self.call.device,
             reuse=True,
             is_inside=True,
+            ways=self.call.ways,
         )
 
     def tensor(self, name: str) -> Tensor:

@@ -49,7 +49,7 @@ def contract(dense: Dense, product: Product, env: Env) -> Value | None:
 
 def multiply(dense: Dense, product: Product, inner: Env) -> Value | None:
     """Return a sum over a product, of whose indices some run over parts of their ranges."""
-    factors = [dense.held(part, inner) for part in product.over]
+    factors = read_factors(dense, product, inner)
     for part in product.under:
         factors = divide_factors(dense, factors, dense.held(part, inner), inner)
     guards = [(guard, dense.of(guard, inner)) for guard in product.conditions]
@@ -67,10 +67,39 @@ def multiply(dense: Dense, product: Product, inner: Env) -> Value | None:
             return None
         factors = masked
     over = dense.space.axes(dict(product.bound))
-    value = contract_by_pairs(dense, factors, over, inner)
+    value = widen(dense, contract_by_pairs(dense, factors, over, inner))
     if product.factor != 1:
         value = value._replace(data=value.data * product.factor)
     return value
+
+
+def read_factors(dense: Dense, product: Product, env: Env) -> list[Value]:
+    """Return the factors of a product: tensors in half precision as they are, if that may be.
+
+    Where a tensor has more digits, none is.
+    """
+    half = dense.call.ways.half
+    given = [dense.call.arguments[p.name] for p in product.over if p.op == READ]
+    tensors = [value for value in given if isinstance(value, Tensor) and value.is_floating_point()]
+    if not (half and all(t.dtype == half and not is_traced(t) for t in tensors)):
+        return [dense.held(part, env) for part in product.over]
+
+    def factor(part: Node) -> Value:
+        if part.op == READ and part.type == "real":
+            return reading.read(dense, part, env, dtype=half)
+        if half == torch.bfloat16 and tensors:
+            return dense.rounded(part, env, half)
+        return dense.held(part, env)
+
+    return [factor(part) for part in product.over]
+
+
+def widen(dense: Dense, value: Value) -> Value:
+    """Return a value in the dtype that the call computes in."""
+    half = dense.call.ways.half
+    if half is None or not isinstance(value.data, Tensor) or value.data.dtype != half:
+        return value
+    return value._replace(data=value.data.to(dense.call.compute), own=True)
 
 
 def find_part(dense: Dense, product: Product, guard: Node, env: Env) -> tuple[str, int, int] | None:
@@ -111,7 +140,7 @@ def divide_factors(dense: Dense, factors: list[Value], divisor: Value, env: Env)
     having = [f for f in factors if set(divisor.axes) <= set(f.axes)]
     best = min(having or factors, key=lambda factor: len(factor.axes))
     axes = join_axes([best, divisor], dense.space.axes(env))
-    quotient = Value(align(best, axes) / align(divisor, axes), axes)
+    quotient = Value(align(widen(dense, best), axes) / align(divisor, axes), axes)
     return [quotient if factor is best else factor for factor in factors]
 
 
@@ -177,6 +206,7 @@ def contract_pair(dense: Dense, x: Value, y: Value, over: Sequence[Axis], env: E
     shared = set(x.axes) & set(y.axes)
     # A product of rows by rows, element by element, is faster than one matrix product a row.
     if not shared or not over or (axes and shared.issuperset(axes)):
+        x, y = widen(dense, x), widen(dense, y)
         data = align(x, union_axes) * align(y, union_axes)
         return Value(data.sum([union_axes.index(axis) for axis in over]) if over else data, axes)
     alone = [[axis for axis in over if axis in own.axes and axis not in shared] for own in (x, y)]
@@ -200,8 +230,11 @@ def multiply_matrices(dense: Dense, x: Value, y: Value, over: Sequence[Axis], en
         first = as_matrix(x, batch, (rows, over), [*many, n, k])
         second = as_matrix(y, batch, (over, columns), [*many, k, m])
         multiply_by = matrices.multiply_each if batch else matrices.multiply
+        if dense.call.ways.half in (first.dtype, second.dtype):
+            multiply_by = matrices.multiply_halves
         data = multiply_by(first, second)
     else:
+        x, y = widen(dense, x), widen(dense, y)
         first, second = align(x, (*rows, *over)), align(y, over)
         data = torch.mv(reshape_to(first, [n, k]), reshape_to(second, [k]))
     return Value(reshape_to(data, [dense.space.length(axis, env) for axis in axes]), axes)
@@ -238,6 +271,7 @@ def sum_axes(dense: Dense, value: Value, over: Sequence[Axis], env: Env) -> Valu
     """Return the sum of a value over some axes; those that it lacks multiply it."""
     if not over:
         return value
+    value = widen(dense, value)
     many = math.prod(dense.space.length(axis, env) for axis in over if axis not in value.axes)
     dims = [value.axes.index(axis) for axis in over if axis in value.axes]
     data = value.data.sum(dims) if dims else value.data

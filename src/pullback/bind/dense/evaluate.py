@@ -18,22 +18,18 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from pullback.bind.dense import cases, places, pointwise, reading, reductions, slices
+from pullback.bind.dense import between, cases, places, pointwise, reading, reductions, slices
 from pullback.bind.dense.elements import Values
-from pullback.bind.dense.record import Records
-from pullback.bind.dense.space import Env, Space, SpaceCall, labels_of
+from pullback.bind.dense.prepared import PreparedFormula, prepare_call
+from pullback.bind.dense.space import NO_GPU, Env, GpuWays, Space, SpaceCall, labels_of
 from pullback.bind.dense.value import Value, align
-from pullback.define.math import absent, bounds, softmax
 from pullback.define.math.bounds import Gather
-from pullback.define.math.cases import Cases, by_cases
+from pullback.define.math.cases import Cases
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine, size
 from pullback.define.math.node import ARGMAX, INSIDE, NUMBER, Node
-from pullback.define.math.program import FormulaFacts, elementwise
-from pullback.define.math.ranges import Ranges
+from pullback.define.math.program import elementwise
 from pullback.define.shape import Size
-
-MOST_PROGRAMS = 512
 
 
 def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
@@ -46,6 +42,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
     *,
     reuse: bool = False,
     is_inside: bool = False,
+    ways: GpuWays = NO_GPU,
 ) -> list[Tensor | None]:
     """Return the outputs of a formula, None for those that are not wanted.
 
@@ -58,6 +55,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
         device: of the tensors.
         reuse: whether unused memory may be written to again: not where a derivative is recorded.
         is_inside: whether all places that data gives are certainly inside.
+        ways: how a GPU computes it.
 
     Raises:
         PullbackError: PB148, a maximum over nothing; PB149, an index that data gives is outside its
@@ -71,14 +69,19 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
         ]
         compute = torch.float64 if torch.float64 in (*floating, *dtypes) else torch.float32
         call = SpaceCall(
-            line=indexed.line, arguments=given, sizes=sizes, compute=compute, device=device
+            line=indexed.line,
+            arguments=given,
+            sizes=sizes,
+            compute=compute,
+            device=device,
+            ways=ways,
         )
         return Dense(known, call, reuse=reuse, is_inside=is_inside).outputs(wanted, dtypes)
 
     if not reuse:
         return evaluated(arguments)
     # The step of a recurrence may have sizes that none of its tensors has.
-    key = (*wanted, *dtypes, device, *sizes.items())
+    key = (*wanted, *dtypes, device, ways, *sizes.items())
     return known.records.outputs(arguments, key, evaluated)
 
 
@@ -155,40 +158,6 @@ def open_dense(
         device=device,
     )
     return Dense(known, call, reuse=False)
-
-
-class PreparedFormula:
-    """What follows from a formula, and from which of its tensors are None."""
-
-    def __init__(self, nodes: tuple[Node, ...], sizes: Mapping[str, Affine]) -> None:
-        self.nodes = nodes
-        ranges = Ranges(sizes)
-        self.cases = [by_cases(node, ranges) for node in nodes]
-        roots = [
-            node for own in self.cases for node in (own.nodes if isinstance(own, Cases) else [own])
-        ]
-        self.program = FormulaFacts(sizes, roots)
-        self.gathers = [bounds.find_gathers(node) for node in nodes]
-        self.maxima = [bounds.find_maxima(node) for node in nodes]
-        self.records = Records()
-
-
-def prepare_call(indexed: Formula, arguments: Mapping[str, object]) -> PreparedFormula:
-    """Return what is worked out once for calls in which the same tensors are None."""
-    missing = frozenset(t.name for t in indexed.line.tensors if arguments[t.name] is None)
-    return prepare(indexed.layout, indexed.nodes, tuple(indexed.sizes.items()), missing)
-
-
-@functools.lru_cache(maxsize=MOST_PROGRAMS)
-def prepare(
-    layout: tuple[tuple[str, ...], ...],  # keeps apart the records of different operators
-    nodes: tuple[Node, ...],
-    sizes: tuple[tuple[str, Affine], ...],
-    missing: frozenset[str],
-) -> PreparedFormula:
-    """Return what is worked out once for a formula, with the records of its calls."""
-    present = absent.drop_absent(nodes, set(missing)) if missing else nodes
-    return PreparedFormula(softmax.normalize(present), dict(sizes))
 
 
 class Dense:
@@ -290,11 +259,13 @@ class Dense:
             return result.contiguous()
         return result.clone(memory_format=torch.contiguous_format)
 
-    def tensor(self, name: str, type: str) -> Tensor:
-        """Return a tensor in the dtype that the call computes in."""
+    def tensor(self, name: str, type: str, dtype: torch.dtype | None = None) -> Tensor:
+        """Return a tensor in a dtype, or in that which the call computes in."""
+        value = self.call.arguments[name]
+        assert isinstance(value, Tensor)
+        if dtype is not None:
+            return value.to(dtype)
         if name not in self.tensors:
-            value = self.call.arguments[name]
-            assert isinstance(value, Tensor)
             dtype = {"real": self.call.compute, "int": torch.int64, "bool": torch.bool}[type]
             self.tensors[name] = value.to(dtype)
         return self.tensors[name]
@@ -317,6 +288,17 @@ class Dense:
             kept, names = self.memo[key]
             self.memo[key] = kept._replace(own=False), names
         return value
+
+    def rounded(self, root: Node, env: Env, dtype: torch.dtype) -> Value:
+        """Return a value that is multiplied by others of a dtype, in that if loops compute it."""
+        key = (*self.key(root, env), dtype)
+        if key not in self.memo and (found := between.compute(self, root, env, dtype)) is not None:
+            self.memo[key] = found, self.program.identity(root)[1]
+        if key not in self.memo:
+            return self.held(root, env)
+        value, before = self.memo[key]
+        now = dict(zip(before, self.program.identity(root)[1], strict=True))
+        return value._replace(axes=tuple((now[name], k) for name, k in value.axes))
 
     def prepare(self, root: Node, env: Env) -> None:
         """Compute operands first, where Python's stack has no room for one in another."""
@@ -375,6 +357,8 @@ class Dense:
 
     def computed(self, node: Node, env: Env) -> Value:  # noqa: PLR0911  (one a kind)
         """Return a node's value from those of its operands."""
+        if (found := between.compute(self, node, env)) is not None:
+            return found
         match node.op:
             case "read":
                 return reading.read(self, node, env)

@@ -22,6 +22,8 @@ ROWS = 32
 BYTES = 16
 # No GPU refuses the gradient of FlashAttention for heads of so many features.
 LONGEST = 192
+# The first GPUs for which cuDNN has an attention that is faster.
+HOPPER = (9, 0)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -56,7 +58,8 @@ class Operation:
 def find_operation(of: Scores) -> Operation | None:
     """Return the operation for some tensors; None if there is none that holds no scores."""
     query, key, value = of.tensors
-    if query.shape[-1] != value.shape[-1] or query.dtype not in DTYPES:
+    is_one = query.dtype == key.dtype == value.dtype in DTYPES
+    if query.shape[-1] != value.shape[-1] or not is_one:
         return None
     if query.device.type == "cpu":
         return Operation(attend_on_cpu, pull_on_cpu)
@@ -67,10 +70,17 @@ def find_operation(of: Scores) -> Operation | None:
         return None
     params = cuda.SDPAParams(query, key, value, None, 0.0, of.is_causal, False)
     if query.shape[-1] <= LONGEST and cuda.can_use_flash_attention(params):
-        return Operation(attend_flash, pull_flash)
+        is_new = cuda.can_use_cudnn_attention(params) and is_hopper()
+        ways = (attend_by_cudnn, pull_by_cudnn) if is_new else (attend_flash, pull_flash)
+        return Operation(*ways)
     if cuda.can_use_efficient_attention(params):
         return Operation(attend_efficiently, pull_efficiently)
     return None
+
+
+def is_hopper() -> bool:
+    """Return whether the GPU is one of those for which cuDNN's attention is the faster one."""
+    return torch.cuda.get_device_capability() >= HOPPER
 
 
 def attend_on_cpu(of: Scores) -> tuple[Tensor, Tensor]:
@@ -97,6 +107,27 @@ def pull_flash(of: Scores, grad: Tensor, output: Tensor, logs: Tensor) -> tuple[
     run, [query, key, _] = operation("flash_attention_backward"), of.tensors
     given = (grad, *of.tensors, output, logs, None, None, query.shape[-2], key.shape[-2])
     return run(*given, 0.0, of.is_causal, *undrawn(query), scale=of.scale)
+
+
+def attend_by_cudnn(of: Scores) -> tuple[Tensor, Tensor]:
+    """Compute an attention of half precision by cuDNN, which has kernels of Hopper's own."""
+    run = operation("cudnn_attention")
+    try:
+        output, logs, *_ = run(*of.tensors, None, True, 0.0, of.is_causal, scale=of.scale)
+    except RuntimeError:  # it refuses some sizes that PyTorch takes it to be for
+        return attend_flash(of)
+    return output, logs.flatten(2)
+
+
+def pull_by_cudnn(of: Scores, grad: Tensor, output: Tensor, logs: Tensor) -> tuple[Tensor, ...]:
+    """Compute its gradients by cuDNN."""
+    run, [query, key, _] = operation("cudnn_attention_backward"), of.tensors
+    given = (grad, *of.tensors, output, logs.unsqueeze(-1), *undrawn(query), None, None, None)
+    sizes = query.shape[-2], key.shape[-2]
+    try:
+        return run(*given, *sizes, 0.0, of.is_causal, scale=of.scale)
+    except RuntimeError:
+        return pull_flash(of, grad, output, logs)
 
 
 def attend_efficiently(of: Scores) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from pullback.bind.dense import evaluate
 from pullback.bind.dense.blocks import Blocks, size_block
 from pullback.bind.dense.parts import Sides
-from pullback.bind.dense.space import SpaceCall
+from pullback.bind.dense.space import NO_GPU, GpuWays, SpaceCall
 from pullback.bind.loops import block_loops
 from pullback.bind.loops.pass_tensors import Held, width_of
 from pullback.define.math.block import Block
@@ -33,6 +33,8 @@ def compute(  # noqa: PLR0913, PLR0917  (all of a call)
     wanted: Sequence[bool],
     dtypes: Sequence[torch.dtype],
     device: torch.device,
+    *,
+    ways: GpuWays = NO_GPU,
 ) -> list[Tensor | None]:
     """Return the outputs of a formula, None for those that are not wanted.
 
@@ -43,6 +45,7 @@ def compute(  # noqa: PLR0913, PLR0917  (all of a call)
         wanted: which outputs.
         dtypes: of the outputs.
         device: of the tensors.
+        ways: how a GPU computes it.
 
     Raises:
         PullbackError: PB149, an index that data gives is outside its tensor.
@@ -57,6 +60,7 @@ def compute(  # noqa: PLR0913, PLR0917  (all of a call)
         sizes=sizes,
         compute=torch.float64 if is_double else torch.float32,
         device=device,
+        ways=ways,
     )
     panels = find_panels(passing) if block_loops.can_compile(device) else None
     blocks = ByPanels(passing, call, panels) if panels else Blocks(passing, call)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 MOST_PADDING = 4
 
 
-def read(dense: Dense, node: Node, env: Env) -> Value:
-    """Return the elements that a node reads, in the dtype that the call computes in."""
-    data, axes, left = spread_places(dense, node, env)
+def read(dense: Dense, node: Node, env: Env, *, dtype: torch.dtype | None = None) -> Value:
+    """Return the elements that a node reads, in a dtype, or in that which the call computes in."""
+    data, axes, left = spread_places(dense, node, env, dtype)
     by_place: dict[int, Affine] = {}
     for place in left:
         dim = axes.index(None)
@@ -49,13 +49,13 @@ def read(dense: Dense, node: Node, env: Env) -> Value:
 
 
 def spread_places(
-    dense: Dense, node: Node, env: Env
+    dense: Dense, node: Node, env: Env, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, list[Axis | None], list[Affine]]:
     """Return a tensor, its axes, with None where a place is left to be read, and these places.
 
     Dimensions of `...` line up from the right; one of size 1 is the same for all.
     """
-    data = dense.tensor(node.name, node.type)
+    data = dense.tensor(node.name, node.type, dtype)
     own = dense.space.labels[node.name]
     many = data.dim() - (len(own) - 1)
     axes: list[Axis | None] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from pullback.bind.memo import Memo
 Key = tuple[object, ...]
 Outputs = list[Tensor | None]
 Replay = Callable[..., Outputs | None]
+Found = TypeVar("Found", bound=Outputs | None)
 
 # Other subclasses of tensors may override operations.
 PLAIN = (Tensor, Parameter)
@@ -208,14 +209,14 @@ class Records:
         self,
         arguments: Mapping[str, object],
         wanted: Key,
-        evaluated: Callable[[Mapping[str, object]], Outputs],
-    ) -> Outputs:
+        evaluated: Callable[[Mapping[str, object]], Found],
+    ) -> Found | Outputs:
         """Return the outputs of a call.
 
         Args:
             arguments: by name.
             wanted: what else the operations depend on.
-            evaluated: evaluates a call.
+            evaluated: evaluates a call; None says that it cannot.
         """
         tensors = [value for value in arguments.values() if isinstance(value, Tensor)]
         if not all(type(t) in PLAIN for t in tensors) or any(map(is_traced, tensors)):
@@ -234,14 +235,14 @@ class Records:
         self,
         key: Key,
         arguments: Mapping[str, object],
-        evaluated: Callable[[Mapping[str, object]], Outputs],
-    ) -> Outputs:
+        evaluated: Callable[[Mapping[str, object]], Found],
+    ) -> Found:
         """Return the outputs of a call, and record it."""
         # The same tensor may be given twice, and be two in another call of these shapes.
         given = {k: v.detach() if isinstance(v, Tensor) else v for k, v in arguments.items()}
         with Recorder([v for v in given.values() if isinstance(v, Tensor)]) as recorder:
             outputs = evaluated(given)
-        self.known[key] = recorder.replay(outputs)
+        self.known[key] = None if outputs is None else recorder.replay(outputs)
         return outputs
 
 

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,9 +18,30 @@ from pullback.define.math.index import BATCH, Affine, size
 from pullback.define.math.node import Node
 from pullback.define.shape import Size, broadcast
 
+if TYPE_CHECKING:
+    from pullback.bind.dense.between import FindLoops
+
 # How far each index that a node may have runs, the outermost first.
 Env = Mapping[str, Affine]
 ALL_BATCH = size(BATCH)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuWays:
+    """How a GPU computes what PyTorch's operations would compute more slowly.
+
+    Attributes:
+        half: the dtype in which matrices are multiplied that have it; None if all are converted.
+        find_loops: finds the loops of what is between products of matrices; None if there are none.
+        accuracy: of functions in these, in units in the last place.
+    """
+
+    half: torch.dtype | None = None
+    find_loops: FindLoops | None = None
+    accuracy: int = 4
+
+
+NO_GPU = GpuWays()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +54,7 @@ class SpaceCall:
         sizes: of every name of the line and of every new index.
         compute: the dtype of real numbers.
         device: of the tensors.
+        ways: how a GPU computes it.
     """
 
     line: Line
@@ -39,6 +62,7 @@ class SpaceCall:
     sizes: Mapping[str, Size]
     compute: torch.dtype
     device: torch.device
+    ways: GpuWays = NO_GPU
 
 
 class Space:

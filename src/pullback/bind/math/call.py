@@ -14,7 +14,9 @@ from torch import Tensor
 from pullback.bind import check, gpu, kernel
 from pullback.bind.dense import arrange, evaluate, panels
 from pullback.bind.dense.attention import Fused
+from pullback.bind.dense.space import NO_GPU
 from pullback.bind.loops.nests import Own
+from pullback.bind.math.gpu_ways import find_ways
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math import cost, extents, required
 from pullback.define.math.blocks import Passing
@@ -78,6 +80,13 @@ class IndexedCall:
         made = zip(self.indexed.line.outputs, self.outputs.dtypes, strict=True)
         others = (dtype for spec, dtype in made if not spec.dtype)
         return next(chain(shared, others), torch.float32)
+
+    @property
+    def results(self) -> list[torch.dtype]:
+        """The dtypes of the wanted outputs but those that are kept for the gradients."""
+        every = zip(self.indexed.line.outputs, self.outputs.dtypes, strict=True)
+        found = zip(every, self.outputs.wanted, strict=True)
+        return [dtype for (spec, dtype), asked in found if asked and not spec.detached]
 
     @property
     def places(self) -> list[int]:
@@ -151,10 +160,19 @@ def compute_by_pytorch(call: IndexedCall, passing: Passing | None = None) -> lis
         passing: the wanted outputs by blocks, none of which is empty; a call that is captured is
             computed as a whole, since blocks look at values.
     """
-    outputs = call.outputs
+    outputs, ways = call.outputs, NO_GPU
+    if call.is_kernel and not is_captured(outputs.device):
+        given = call.named.values()
+        ways = find_ways(given, call.results, outputs.device, call.indexed.accuracy)
     if passing and not is_captured(outputs.device):
         return panels.compute(
-            passing, call.named, call.sizes, outputs.wanted, outputs.dtypes, outputs.device
+            passing,
+            call.named,
+            call.sizes,
+            outputs.wanted,
+            outputs.dtypes,
+            outputs.device,
+            ways=ways,
         )
     empty = [any(type(n) is int and n == 0 for n in shape) for shape in outputs.shapes]
     wanted = [asked and not void for asked, void in zip(outputs.wanted, empty, strict=True)]
@@ -166,6 +184,7 @@ def compute_by_pytorch(call: IndexedCall, passing: Passing | None = None) -> lis
         outputs.dtypes,
         outputs.device,
         reuse=call.is_kernel,
+        ways=ways,
     )
     return [
         torch.empty(outputs.shapes[k], dtype=outputs.dtypes[k], device=outputs.device)

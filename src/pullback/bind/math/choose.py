@@ -15,7 +15,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pullback.bind.dense.elements import FormulaNotice
 from pullback.bind.levels import run_isolated
 from pullback.bind.loops import nests
 from pullback.bind.loops.backends import Backend, find_backend
@@ -24,9 +23,6 @@ from pullback.bind.loops.specialise import round_sizes
 from pullback.bind.math import passing, ready, verify
 from pullback.bind.math.call import Choice, IndexedCall, compute_outputs
 from pullback.bind.memo import Memo
-from pullback.bind.notice import notice
-from pullback.diagnostic import PullbackError
-from pullback.kernels.compile import CompileFailed
 from pullback.kernels.loops import worth
 
 Candidate = tuple[IndexedCall, Own | NoLoops]
@@ -132,7 +128,7 @@ def choose_executor(call: IndexedCall, own: Own | NoLoops) -> Choice:
     group = tuple(call.places) if isinstance(own, NoLoops) else own.outputs
     if isinstance(own, NoLoops):
         return Choice(outputs=group, own=None, reason=own.reason)
-    if reason := why_unusable(own, call.present):
+    if reason := verify.why_unusable(own, call.present):
         return Choice(outputs=group, own=None, reason=reason)
     if own.backend.is_preferred:
         return Choice(outputs=group, own=own, reason=own.target.name, takes_own=True)
@@ -145,17 +141,6 @@ def choose_executor(call: IndexedCall, own: Own | NoLoops) -> Choice:
         reason = f"PyTorch's operations would move {needed.dense / 1e6:.3g} MB"
         return Choice(outputs=group, own=own, reason=reason, takes_own=True)
     return measure_choice(call, Choice(outputs=group, own=own, reason="", takes_own=True))
-
-
-def why_unusable(own: Own, present: frozenset[str]) -> str | None:
-    """Return why a loop is not called, so that PyTorch's operations compute the call."""
-    try:
-        return verify.why_not(own, present)
-    except PullbackError as error:
-        if error.finding.code not in (verify.ExecutionsDiffer.code, CompileFailed.code):
-            raise
-        notice(f"{error}\nPyTorch's operations compute it instead", FormulaNotice)
-        return error.finding.name
 
 
 def measure_choice(call: IndexedCall, with_loop: Choice) -> Choice:

@@ -79,8 +79,11 @@ def find_fused(
         dtypes: of its tensors and outputs.
         device: of these.
     """
-    if len(set(dtypes)) != 1:
+    # Beside half precision there is what is kept of the rows.
+    shared = {*dtypes} - {torch.float32} or {*dtypes}
+    if len(shared) != 1:
         return None
+    [dtype] = shared
     own = passing.indexed
     key = content_of(own)
     kept = _gradients.get(key)
@@ -90,9 +93,9 @@ def find_fused(
     fused = _of_gradients(kept, found) if kept else Fused(attending=found)
 
     def compare() -> bool:
-        return run_isolated(lambda: agree(own, kept, fused, dtypes[0], device))
+        return run_isolated(lambda: agree(own, kept, fused, dtype, device))
 
-    return fused if _agreed.get_or_make((key, dtypes[0], device), compare) else None
+    return fused if _agreed.get_or_make((key, dtype, device), compare) else None
 
 
 def _of_gradients(kept: Keeping, attending: Attending) -> Fused:
@@ -136,7 +139,7 @@ def agree(
         found = fused.compute(on_device(case, device))
         if 0 in case.sizes.values() or found is None:
             continue
-        got = [value.cpu() for value in found]
+        got = [value.cpu() for value in found if value is not None]
         compared = True
         doubled = to_double(case)
         want = computed(indexed, case, dtype)
@@ -170,8 +173,10 @@ def consistent(kept: Keeping, case: Case) -> Case:
 
 
 def computed(indexed: Formula, case: Case, dtype: torch.dtype) -> list[Tensor]:
-    """Return all outputs as a whole, by PyTorch's operations."""
-    many = len(indexed.line.outputs)
+    """Return all outputs as a whole, by PyTorch's operations; in double all of them."""
+    named = [None if dtype == torch.float64 else own.dtype for own in indexed.line.outputs]
+    dtypes = [getattr(torch, name) if name else dtype for name in named]
     arguments: Mapping[str, object] = case.arguments
-    found = evaluate.evaluate(indexed, arguments, case.sizes, [True] * many, [dtype] * many, CPU)
+    wanted = [True] * len(dtypes)
+    found = evaluate.evaluate(indexed, arguments, case.sizes, wanted, dtypes, CPU)
     return [value for value in found if value is not None]

@@ -67,8 +67,8 @@ class LazyKeeping(Lazy):
         kind_of_rows: of the operator that returns statistics of rows, or sums over states, too.
         by_blocks: how it keeps others, unless it is a recurrence.
         has_unit_gradients: whether its calls may keep gradients.
-        by_wanted: how calls by blocks keep something, by the tensors whose gradients are wanted;
-            statistics without any.
+        by_wanted: how calls by blocks keep something, by the tensors whose gradients are wanted,
+            statistics without any, and by whether it is in single precision for tensors in half.
         is_new: whether no call has been recorded yet.
     """
 
@@ -83,7 +83,7 @@ class LazyKeeping(Lazy):
         self.kind_of_rows = kind_of_rows
         self.by_blocks = by_blocks
         self.has_unit_gradients = unit_gradients.has_unit_gradients(self.formula)
-        self.by_wanted: dict[tuple[str, ...], NativeKeeping | None] = {}
+        self.by_wanted: dict[tuple[tuple[str, ...], bool], NativeKeeping | None] = {}
         if not kind.definition.masked:
             self.supply = replace(self.supply, keep=self.keep)
 
@@ -117,15 +117,17 @@ class LazyKeeping(Lazy):
         """Return how a call keeps statistics of products of matrices, or the gradients."""
         if not by_blocks.keeps(*given):
             return None
-        wanted = self.wanted_of(given) if self.has_unit_gradients else ()
+        in_single = find_dtype(given) in HALF
+        wanted = self.wanted_of(given) if self.has_unit_gradients and not in_single else ()
         with derive.lock:
-            if wanted not in self.by_wanted:
-                own = self.make_gradients(by_blocks, wanted) or self.make_statistics(by_blocks)
-                self.by_wanted[wanted] = own
+            if (wanted, in_single) not in self.by_wanted:
+                own = self.make_gradients(by_blocks, wanted)
+                own = own or self.make_statistics(by_blocks, in_single=in_single)
+                self.by_wanted[wanted, in_single] = own
                 if not (own or self.has_unit_gradients):
                     self.ask_no_more()
                 self.install()
-        return self.by_wanted[wanted]
+        return self.by_wanted[wanted, in_single]
 
     def wanted_of(self, given: tuple[object, ...]) -> tuple[str, ...]:
         """Return the tensors whose gradients a call may keep: all, if none is asked for yet.
@@ -151,13 +153,13 @@ class LazyKeeping(Lazy):
         made = derive.register_kept(self.kind, found, by_blocks.kind, is_scaled=True)
         return self.added(made)
 
-    def make_statistics(self, by_blocks: ByBlocks) -> NativeKeeping | None:
-        """Return how calls keep statistics of products of matrices."""
-        if () not in self.by_wanted:
-            found = statistics.keep_statistics(self.formula)
+    def make_statistics(self, by_blocks: ByBlocks, *, in_single: bool) -> NativeKeeping | None:
+        """Return how calls keep statistics of products of matrices; of half precision in single."""
+        if ((), in_single) not in self.by_wanted:
+            found = statistics.keep_statistics(self.formula, in_single=in_single)
             own = self.added(derive.register_kept(self.kind, found, by_blocks.kind))
-            self.by_wanted[()] = own
-        return self.by_wanted[()]
+            self.by_wanted[(), in_single] = own
+        return self.by_wanted[(), in_single]
 
     def added(self, made: NativeKeeping | None) -> NativeKeeping | None:
         """Return how some calls keep something, which the runtime is handed too."""

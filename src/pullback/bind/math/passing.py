@@ -20,7 +20,7 @@ from pullback.bind.dense import blocks, panels, slices
 from pullback.bind.dense.attention import Fused
 from pullback.bind.dense.value import is_traced
 from pullback.bind.levels import run_isolated
-from pullback.bind.loops.backends import Backend, find_backend
+from pullback.bind.loops.backends import Backend, CudaBackend, find_backend
 from pullback.bind.loops.rates import cpu_rates
 from pullback.bind.loops.specialise import round_sizes
 from pullback.bind.math.call import Choice, IndexedCall, compute_by_pytorch, compute_fused
@@ -147,14 +147,10 @@ def take_blocks(call: IndexedCall, measure: Measure) -> list[Choice]:
 
 
 def keeps_statistics(call: IndexedCall, choices: Sequence[Choice]) -> bool:
-    """Return whether what is recorded keeps statistics of rows: as blocks compute them.
-
-    In half precision they would lose the digits that they are computed in.
-    """
-    given = {t.dtype for t in tensors_of(call) if t.is_floating_point()}
-    is_exact = given | {call.dtype} in ({torch.float32}, {torch.float64})
+    """Return whether what is recorded keeps statistics of rows: as blocks compute them."""
+    given = {t.dtype for t in tensors_of(call) if t.is_floating_point()} | {call.dtype}
     by_blocks = [choice.passing is not None and not choice.takes_own for choice in choices]
-    return is_exact and bool(by_blocks) and all(by_blocks)
+    return len(given) == 1 and bool(by_blocks) and all(by_blocks)
 
 
 def find_passing(call: IndexedCall) -> Found | None:
@@ -292,6 +288,8 @@ def why_blocks(
         return "; this saves memory, not time" if is_slower else ""
     if backend is None:
         return None if is_slower else ""
+    if isinstance(backend, CudaBackend):
+        return None  # a block takes a GPU less time than the host
     key = (
         *(id(found.passing), torch.get_num_threads(), *call.outputs.dtypes),
         *round_sizes(call.indexed, call.sizes).items(),

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pullback.bind import check
 from pullback.bind.dense import evaluate
+from pullback.bind.dense.elements import FormulaNotice
 from pullback.bind.levels import run_isolated
 from pullback.bind.loops import nests
 from pullback.bind.loops.nests import Own
@@ -27,12 +28,14 @@ from pullback.bind.math.tolerance import (
     spread_out,
     to_double,
 )
+from pullback.bind.notice import notice
 from pullback.define.math import bounds, derived
 from pullback.define.math.formula import Formula
 from pullback.define.math.node import MAX, SUM, in_order
 from pullback.define.operator import Definition
 from pullback.diagnostic import PullbackError, Rule
 from pullback.kernels import prebuilt, toolchain
+from pullback.kernels.compile import CompileFailed
 
 ExecutionsDiffer = Rule("PB147", "executions-differ")
 
@@ -104,6 +107,17 @@ def why_not(own: Own, present: frozenset[str]) -> str | None:
         verified.mark(name)
     _agreed.add(name)
     return None
+
+
+def why_unusable(own: Own, present: frozenset[str]) -> str | None:
+    """Return why a loop is not called, so that PyTorch's operations compute the call."""
+    try:
+        return why_not(own, present)
+    except PullbackError as error:
+        if error.finding.code not in (ExecutionsDiffer.code, CompileFailed.code):
+            raise
+        notice(f"{error}\nPyTorch's operations compute it instead", FormulaNotice)
+        return error.finding.name
 
 
 def compare(own: Own, present: frozenset[str]) -> bool:

@@ -69,9 +69,14 @@ class Rows:
     reduced: tuple[int, ...]
 
 
-def keep_statistics(formula: Formula) -> Keeping | None:
-    """Return a formula that keeps what its gradients read; None if there is nothing to keep."""
-    cut = _cut(formula)
+def keep_statistics(formula: Formula, *, in_single: bool = False) -> Keeping | None:
+    """Return a formula that keeps what its gradients read; None if there is nothing to keep.
+
+    Args:
+        formula: one with products of matrices.
+        in_single: as for `keep_rows`.
+    """
+    cut = _cut(formula, "float32" if in_single else None)
     if cut is None:
         return None
     made = cut.gradients()
@@ -195,8 +200,8 @@ def returning(formula: Formula, kept: Sequence[tuple[Node, Tensor]]) -> Formula:
     return replace(formula, line=line, elements=(*formula.elements, *(node for node, _ in kept)))
 
 
-def _cut(formula: Formula) -> _Cut | None:
-    """Return a formula with the statistics of its rows; None if it has none."""
+def _cut(formula: Formula, dtype: str | None) -> _Cut | None:
+    """Return a formula with the statistics of its rows, in a dtype; None if it has none."""
     products = find_products(formula)
     labels = [output.labels for output in formula.line.outputs]
     try:
@@ -205,14 +210,14 @@ def _cut(formula: Formula) -> _Cut | None:
     except Unfit:
         return None
     within = {index for node in products.values() for index in node.free}
-    kept = dict(_find_kept(formula, whole, within))
+    kept = dict(_find_kept(formula, whole, within, dtype))
     values = {name: tensor for (name, op), tensor in kept.items() if op != ARGMAX}
     places = {name: tensor for (name, op), tensor in kept.items() if op == ARGMAX}
     return _Cut(formula, whole, values, places) if kept else None
 
 
 def _find_kept(
-    formula: Formula, whole: Passes, within: Set[str]
+    formula: Formula, whole: Passes, within: Set[str], dtype: str | None
 ) -> Iterator[tuple[tuple[str, str], Tensor]]:
     """Yield statistics of rows, and places of maxima, each with the output that it becomes.
 
@@ -220,6 +225,7 @@ def _find_kept(
         formula: all of it.
         whole: it in passes.
         within: the indices of products of matrices; a statistic of rows has no others.
+        dtype: of what is kept; None for that of the tensors.
     """
     used = {label for output in formula.line.outputs for label in output.labels}
     names = {size: index for index, size in formula.sizes.items() if index in used}
@@ -243,9 +249,10 @@ def _find_kept(
             continue
         batch = [Batch()] if BATCH in own.labels else []
         dims_of = (*batch, *(Name(name=name) for name in dims))
-        if own.name not in returned:
+        if dtype or own.name not in returned:
             name = free.fresh("_".join([own.op, *dims]))
-            yield (own.name, own.op), Tensor(name=name, dims=dims_of, detached=True)
+            tensor = Tensor(name=name, dims=dims_of, dtype=dtype, detached=True)
+            yield (own.name, own.op), tensor
         if own.op == MAX and own.name not in placed:
             name = free.fresh("_".join([ARGMAX, *dims]))
             place = Tensor(name=name, dims=dims_of, dtype="int64", detached=True)

@@ -1,0 +1,52 @@
+"""How a GPU computes a call for which there are PyTorch's operations, other than by these alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+
+import torch
+
+from pullback.bind.dense.matrices import find_half
+from pullback.bind.dense.space import NO_GPU, GpuWays
+from pullback.bind.loops import nests
+from pullback.bind.loops.backends import CudaBackend, find_backend
+from pullback.bind.loops.nests import Own
+from pullback.bind.math import verify
+from pullback.define.math.formula import Formula
+from pullback.kernels.cuda_on_cpu import mode
+
+
+def find_ways(
+    arguments: Iterable[object],
+    dtypes: Iterable[torch.dtype],
+    device: torch.device,
+    accuracy: int,
+) -> GpuWays:
+    """Return how matrices are multiplied, and who computes what is between their products.
+
+    Args:
+        arguments: of the call.
+        dtypes: of its results.
+        device: where it is.
+        accuracy: of functions in loops, in units in the last place.
+    """
+    if not (mode.is_chosen() or (device.type == "cuda" and has_loops(device))):
+        return NO_GPU
+    half = find_half(arguments, dtypes, device)
+    return GpuWays(half=half, find_loops=find_loops, accuracy=accuracy)
+
+
+@functools.cache
+def has_loops(device: torch.device) -> bool:
+    """Return whether there are loops on a GPU: asked once, for each call would ask."""
+    return isinstance(find_backend(device), CudaBackend)
+
+
+def find_loops(formula: Formula, sizes: Mapping[str, int], device: torch.device) -> Own | None:
+    """Return the loops of a formula with one output; None if there are none, or they are wrong."""
+    present = frozenset(parameter.name for parameter in formula.line.parameters)
+    own = nests.find(formula, torch.float32, (0,), present, sizes, find_backend(device))
+    if not isinstance(own, Own) or not own.is_available or verify.why_unusable(own, present):
+        return None
+    return own
