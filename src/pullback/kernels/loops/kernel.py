@@ -257,7 +257,9 @@ class KernelWriter:
             for slot in self.extents.slots.values()
         ]
         taken += emitter.operands.declarations()
-        addresses = emitter.operands.addresses({output.name for output in nest.outputs})
+        addresses = emitter.operands.addresses(
+            None if nest.sequential else {output.name for output in nest.outputs}
+        )
         return emitter.target.write_function(addresses, [*taken, *opening], body)
 
     def buffers(self) -> dict[str, Affine]:

@@ -64,13 +64,17 @@ class Operands:
         known = dict(operand.packed).get(d)
         return f"step{own}_{d}" if known is None else f"({known} * {size})"
 
-    def addresses(self, outputs: Collection[str]) -> dict[str, bool]:
-        """Return the names of the operands' addresses, and whether the kernel only reads there.
+    def addresses(self, outputs: Collection[str] | None) -> dict[str, bool]:
+        """Return the names of the operands' addresses, and what may be read early.
 
         Args:
-            outputs: the names of what it writes, and may read too.
+            outputs: the names of what the kernel writes, and may read too; None if nothing is to be
+                read early.
         """
-        return {f"data{own}": operand.name not in outputs for operand, own in self.all.items()}
+        return {
+            f"data{own}": outputs is not None and operand.name not in outputs
+            for operand, own in self.all.items()
+        }
 
     def declarations(self) -> list[str]:
         """Return the statements that take the operands' strides out of a call."""

@@ -162,7 +162,8 @@ class Target(ABC):
         """Return the function of a kernel; `@name` is for its name.
 
         Args:
-            addresses: the names of the operands', and whether the kernel only reads there.
+            addresses: the names of the operands', and whether what is there may be read early: the
+                kernel does not write it.
             opening: the other statements before the tasks, from the strides of operands on.
             task: those of one task, whose number is `task`.
         """
