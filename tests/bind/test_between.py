@@ -243,6 +243,17 @@ def test_what_is_kept_of_halves_has_the_digits_of_single(
 
 
 @both_ways
+def test_what_is_read_16_bytes_at_a_time_may_be_read_in_any_order(way: str, seed: int) -> None:
+    own = define(
+        "(x[n, d], y[m, d]) -> z[n, m] = sum[d](abs(x[n, size(d) - 1 - d] - pad(y[m, 2*d - 3])))"
+    )
+    x, y = torch.randn(2, 70, 8, device="cuda").unbind()
+    read = torch.zeros_like(y)
+    read[:, 2:6] = y[:, 1::2]
+    torch.testing.assert_close(own(x, y), (x.flip(1)[:, None] - read).abs().sum(-1))
+
+
+@both_ways
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_tensors_that_begin_anywhere_are_read(way: str, dtype: torch.dtype, seed: int) -> None:
     """Calls of the same shapes, whose tensors begin at a multiple of 16 bytes or not."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pullback.define.math.index import Affine
 from pullback.define.math.node import Node
 
 if TYPE_CHECKING:
@@ -49,10 +50,11 @@ class Packs:
         last = node.places[-1] if node.places else None
         if last is None or last.nodes or not last.free <= emitter.written:
             return None
-        place = last.constant + sum(copy[str(index)] * factor for index, factor in last.terms)
+        place = emitter.extents.number(last.replaced({i: Affine(copy[i]) for i in last.free}))
         operand = emitter.memory.operand(node.name, len(node.places) - 1)
         count = self.count(node.name)
-        if operand.aligned == 1 or not emitter.memory.is_proven(node, len(node.places) - 1):
+        is_inside = emitter.memory.is_proven(node, len(node.places) - 1)
+        if place is None or operand.aligned == 1 or not is_inside:
             return None
         places = [
             emitter.places.place(node.places[d], copy)
