@@ -103,6 +103,13 @@ def test_sound_program_is_silent(order: str) -> None:
     assert report.output == "1005 7950\n"
 
 
+def test_a_process_is_started_after_a_launch_from_another_thread() -> None:
+    # What knew the first thread's stack launches for the second one too.
+    report = run("two_threads", workers=1)
+    assert report.ok, str(report)
+    assert report.output == "128\n"
+
+
 def test_other_accesses_are_counted() -> None:
     report = run("after_free")
     assert rows(report)["more"].startswith("31 other accesses, at ")

@@ -142,8 +142,7 @@ Worker* new_worker() {
 void enter_fiber() {
   Worker& worker = Worker::mine();
   Fiber* const fiber = worker.started;
-  sanitizer::begin_fiber(worker, worker.from_main);
-  worker.from_main = false;
+  sanitizer::begin_fiber(worker);
   worker.live_on_fiber(*fiber);
 }
 
@@ -178,7 +177,7 @@ void Worker::run(Job& its, bool begun_for_others) {
     Fiber& fiber = take_fiber();
     from_main = true;
     {
-      sanitizer::Switch note(fiber);
+      sanitizer::Switch note(*this, fiber);
       switch_stacks(&main, fiber.resume);
     }
     running = nullptr;

@@ -15,35 +15,36 @@ namespace cuda_on_cpu::sanitizer {
 
 #ifdef CUDA_ON_CPU_MEMORY
 
-/// Lives around a switch: reports it before, and again when this stack continues.
-class Switch {
- public:
-  /// To a CUDA thread's stack.
-  Switch(Worker& worker, unsigned next) {
-    begin(worker.fiber_of[next]->low, worker.fiber_of[next]->bytes);
-  }
-  Switch(const Fiber& fiber) { begin(fiber.low, fiber.bytes); }
-  /// To the OS thread's own.
-  explicit Switch(Worker& worker) { begin(worker.main_low, worker.main_bytes); }
-  ~Switch() {
-    if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(fake_, nullptr, nullptr);
-  }
-
- private:
-  void begin(const void* low, size_t bytes) {
-    if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(&fake_, low, bytes);
-  }
-  void* fake_ = nullptr;
-};
-
-/// On a new stack: notes the bounds of the OS thread's own, from which we switched to it.
-inline void begin_fiber(Worker& worker, bool from_main) {
+/// On a stack that begins or continues; if we came from the OS thread's own, notes the bounds of that.
+/// Each launch does: a worker, and with it its stacks, passes from an OS thread to another.
+inline void arrive(Worker& worker, void* fake) {
   if (!__sanitizer_finish_switch_fiber) return;
   const void* low;
   size_t bytes;
-  __sanitizer_finish_switch_fiber(nullptr, &low, &bytes);
-  if (from_main) worker.main_low = low, worker.main_bytes = bytes;
+  __sanitizer_finish_switch_fiber(fake, &low, &bytes);
+  if (worker.from_main) worker.main_low = low, worker.main_bytes = bytes;
+  worker.from_main = false;
 }
+
+/// Lives around a switch: reports it before, and again when this stack continues.
+class Switch {
+ public:
+  Switch(Worker& worker, const Fiber& to) : Switch(worker, to.low, to.bytes) {}
+  /// To a CUDA thread's stack.
+  Switch(Worker& worker, unsigned next) : Switch(worker, *worker.fiber_of[next]) {}
+  /// To the OS thread's own.
+  explicit Switch(Worker& worker) : Switch(worker, worker.main_low, worker.main_bytes) {}
+  ~Switch() { arrive(worker_, fake_); }
+
+ private:
+  Switch(Worker& worker, const void* low, size_t bytes) : worker_(worker) {
+    if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(&fake_, low, bytes);
+  }
+  Worker& worker_;
+  void* fake_ = nullptr;
+};
+
+inline void begin_fiber(Worker& worker) { arrive(worker, nullptr); }
 
 /// Unpoisons the frames of a stack that is abandoned.
 inline void forget(const Fiber& fiber) {
@@ -53,11 +54,11 @@ inline void forget(const Fiber& fiber) {
 #else
 
 struct [[maybe_unused]] Switch {
+  Switch(Worker&, const Fiber&) {}
   Switch(Worker&, unsigned) {}
-  explicit Switch(const Fiber&) {}
   explicit Switch(Worker&) {}
 };
-inline void begin_fiber(Worker&, bool) {}
+inline void begin_fiber(Worker&) {}
 inline void forget(const Fiber&) {}
 
 #endif
