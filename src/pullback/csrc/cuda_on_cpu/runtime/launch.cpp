@@ -175,7 +175,6 @@ void Worker::run(Job& its, bool begun_for_others) {
   if (open_block()) {
     running = this;
     Fiber& fiber = take_fiber();
-    from_main = true;
     {
       sanitizer::Switch note(*this, fiber);
       switch_stacks(&main, fiber.resume);

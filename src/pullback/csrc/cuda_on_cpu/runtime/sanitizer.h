@@ -29,9 +29,13 @@ inline void arrive(Worker& worker, void* fake) {
 /// Lives around a switch: reports it before, and again when this stack continues.
 class Switch {
  public:
-  Switch(Worker& worker, const Fiber& to) : Switch(worker, to.low, to.bytes) {}
-  /// To a CUDA thread's stack.
-  Switch(Worker& worker, unsigned next) : Switch(worker, *worker.fiber_of[next]) {}
+  /// From the OS thread's own stack.
+  Switch(Worker& worker, const Fiber& to) : Switch(worker, to.low, to.bytes) {
+    worker.from_main = true;
+  }
+  /// From a CUDA thread's to another one's.
+  Switch(Worker& worker, unsigned next)
+      : Switch(worker, worker.fiber_of[next]->low, worker.fiber_of[next]->bytes) {}
   /// To the OS thread's own.
   explicit Switch(Worker& worker) : Switch(worker, worker.main_low, worker.main_bytes) {}
   ~Switch() { arrive(worker_, fake_); }

@@ -100,7 +100,6 @@ struct Worker {
   // Stacks.
   void* main = nullptr;      // the OS thread's own
   Fiber* started = nullptr;  // the one last taken
-  bool from_main = false;    // whether the switch to it comes from there
   Fiber* idle = nullptr;
   Fiber* fibers[most_threads + 1];
   unsigned fiber_count = 0;
@@ -110,6 +109,7 @@ struct Worker {
   Fiber* loop_fiber;
   const void* main_low = nullptr;
   size_t main_bytes = 0;
+  bool from_main = false;  // whether the switch that is being made comes from there
 #endif
 
   // Shared memory.
