@@ -24,6 +24,7 @@ from pullback.define.dimension import Batch, Name
 from pullback.define.line import Line
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math.derived import UNWRITTEN
+from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine, at, is_size
 from pullback.define.math.node import (
@@ -52,8 +53,6 @@ NAME = "__p"
 LEAST = 2**22
 # Finds the loops of a formula for some sizes; None if there are none, or they are wrong.
 FindLoops = Callable[[Formula, Mapping[str, int], torch.device], "Own | None"]
-
-
 # What a tensor is, and its indices.
 Part = tuple[Node, tuple[str, ...]]
 
@@ -281,10 +280,11 @@ class Writer:
 
     def label_output(self, indices: Sequence[str]) -> list[str]:
         """Return names for the indices of the output: of their dimensions, where these differ."""
+        free = FreeNames(self.dense.call.line)
         labels: list[str] = []
         for index in indices:
             label = self.label(index)
-            labels.append(f"{label}_{len(labels)}" if label in labels else label)
+            labels.append(free.fresh(label) if label in labels else label)
         return labels
 
     def label(self, index: str) -> str:
