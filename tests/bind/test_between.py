@@ -117,7 +117,7 @@ class Units:
 @pytest.fixture
 def units(monkeypatch: pytest.MonkeyPatch) -> Iterator[Units]:
     found, find = Units(), matrices.find_half
-    monkeypatch.setattr(matrices, "has_matrix_units", lambda: True)
+    monkeypatch.setattr(matrices, "has_matrix_units", lambda device: True)
     monkeypatch.setattr(gpu_ways, "find_half", lambda a, d, _: find(a, d, torch.device("cuda")))
     monkeypatch.setattr(torch, "mm", found.stand_in(torch.mm))
     monkeypatch.setattr(torch, "bmm", found.stand_in(torch.bmm))

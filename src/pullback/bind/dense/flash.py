@@ -70,7 +70,7 @@ def find_operation(of: Scores) -> Operation | None:
         return None
     params = cuda.SDPAParams(query, key, value, None, 0.0, of.is_causal, False)
     if query.shape[-1] <= LONGEST and cuda.can_use_flash_attention(params):
-        is_new = cuda.can_use_cudnn_attention(params) and is_hopper()
+        is_new = cuda.can_use_cudnn_attention(params) and is_hopper(query.device)
         ways = (attend_by_cudnn, pull_by_cudnn) if is_new else (attend_flash, pull_flash)
         return Operation(*ways)
     if cuda.can_use_efficient_attention(params):
@@ -78,9 +78,9 @@ def find_operation(of: Scores) -> Operation | None:
     return None
 
 
-def is_hopper() -> bool:
-    """Return whether the GPU is one of those for which cuDNN's attention is the faster one."""
-    return torch.cuda.get_device_capability() >= HOPPER
+def is_hopper(device: torch.device) -> bool:
+    """Return whether a GPU is one of those for which cuDNN's attention is the faster one."""
+    return torch.cuda.get_device_capability(device) >= HOPPER
 
 
 def attend_on_cpu(of: Scores) -> tuple[Tensor, Tensor]:

@@ -50,15 +50,15 @@ def find_half(
     halves = given & {*HALVES}
     results = {dtype for dtype in dtypes if dtype.is_floating_point}
     is_one = len(halves) == 1 and results <= halves and torch.float64 not in given
-    return halves.pop() if is_one and device.type == "cuda" and has_matrix_units() else None
+    return halves.pop() if is_one and device.type == "cuda" and has_matrix_units(device) else None
 
 
 @cache
-def has_matrix_units() -> bool:
-    """Return whether the GPU multiplies matrices of both halves: NVIDIA's from Ampere on."""
+def has_matrix_units(device: torch.device) -> bool:
+    """Return whether a GPU multiplies matrices of both halves: NVIDIA's from Ampere on."""
     if torch.version.cuda is None or not gpu.is_available():
         return False
-    return torch.cuda.get_device_capability() >= (8, 0)
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def multiply_halves(first: Tensor, second: Tensor) -> Tensor:
