@@ -70,12 +70,10 @@ def test_recurrences_and_their_derivatives_are_printed_and_read_back(text: str) 
     assert_read_back(derived.add_dimension(formula, {formula.line.tensors[0].name}, "lanes"))
 
 
-# In the sums of "two steps back" a guard stands twice, and reading its text leaves one of them out.
 LONG = ("a wavefront", "a hidden state", "a stencil", "skewed", "the best of states")
 AGAIN = [
     pytest.param(text, id=name, marks=[pytest.mark.thorough] if name in LONG else [])
     for name, text in LINES.items()
-    if name != "two steps back"
 ]
 
 

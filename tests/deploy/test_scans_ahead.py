@@ -14,6 +14,7 @@ from torch import Tensor
 import pullback as pb
 from pullback.bind import kernel
 from pullback.bind.kinds.recurrent import Recurrent
+from pullback.bind.loops import gpu
 from pullback.bind.loops.backends import CudaBackend
 from pullback.bind.loops.scans import Scan
 from pullback.bind.math import agree, recur, recurrent_call
@@ -154,6 +155,7 @@ def test_a_package_brings_the_loops_of_a_recurrence_for_gpus(
     monkeypatch.setattr(prebuilt, "_folders", {})
     prebuilt.add(tmp_path)
     monkeypatch.setattr(toolchain, "has", lambda _language: False)
+    monkeypatch.setattr(gpu, "find_nvrtc", lambda: None)
     monkeypatch.setattr(agree, "require_agreement", lambda *_: None)
     definition = operator.kind.definition
     given = kernel.fill_defaults(definition, tuple(map(torch.rand, shapes)), None)

@@ -123,8 +123,7 @@ def _of_scan(scan: Scan, known: RecurrentCall) -> StepLoops:
     """Return the loops of a group, with what becomes of their results."""
     states = known.formula.states
     places = {output.name: k for k, output in enumerate(known.formula.line.outputs)}
-    rings = scan.own.steps[0].kernel.nest.rings
-    ends = {n: Last((n,), end.step, rings[n], end.place) for n, end in scan.ends.items()}
+    ends = {n: Last((n,), end.step, end.place) for n, end in scan.ends.items()}
 
     def result(name: str | None, order: Sequence[int]) -> StepResult:
         if name is None:

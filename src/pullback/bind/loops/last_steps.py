@@ -18,18 +18,16 @@ class Last:
     Attributes:
         states: the total, and what was lost of it.
         step: which one that is.
-        ring: how many are kept.
         summed: how many dimensions before that of the steps are added up after it.
     """
 
     states: tuple[str, ...]
     step: Affine
-    ring: int
     summed: int
 
     def finish(self, value: Tensor, sizes: Mapping[str, int]) -> Tensor:
         """Return the total in a ring of them."""
-        place = (Extents(sizes).number(self.step) or 0) % self.ring
+        place = (Extents(sizes).number(self.step) or 0) % value.shape[self.summed]
         total = value.select(self.summed, place)
         return total.sum([*range(self.summed)]) if self.summed else total
 

@@ -268,7 +268,7 @@ def _write(call: ScanCall, target: Target) -> Scan:
         own=_loops_of(call, made.formula, kernel, setting),
         names=names,
         turned=made.turned,
-        totals={t.output: _last_of(t, rings) for t in totals},
+        totals={t.output: _last_of(t) for t in totals},
         fronts=skewed,
         twice=twice,
         ends=ended,
@@ -334,9 +334,8 @@ def _loops_of(call: ScanCall, formula: Formula, kernel: KernelText, setting: Ker
     )
 
 
-def _last_of(total: Total, rings: Mapping[str, int]) -> Last:
-    names = tuple(state.name for state in total.states)
-    return Last(names, total.last, rings[names[0]], total.summed)
+def _last_of(total: Total) -> Last:
+    return Last(tuple(state.name for state in total.states), total.last, total.summed)
 
 
 def _find_totals(base: Nest, call: ScanCall, others: Container[str]) -> Iterator[Total]:

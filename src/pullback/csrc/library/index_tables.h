@@ -133,8 +133,8 @@ struct LoopResult {
   Table<size_t> outputs;  // those that it is
   int64_t state;          // its place among the inputs of later groups; -1: none reads it
   Table<int64_t> order;   // of its dimensions
-  int64_t ring;    // of a total over the steps, or a state of which only the last one is read,
-                   // how many of them there are; 0: all
+  bool is_ring;    // of the steps only the last ones are there: of a total over them, or a state of
+                   // which only the last one is read
   Extent last;     // the last of them
   int64_t summed;  // how many dimensions before that of the steps a total is added up over
 };

@@ -74,7 +74,7 @@ class IndexedCall {
     if (result.outputs.empty() && result.state < 0) return;
     at::Tensor turned =
         value.permute(at::IntArrayRef(result.order.items, result.order.count)).contiguous();
-    if (result.ring) turned = (result.state < 0 ? total : end)(result, turned, sizes);
+    if (result.is_ring) turned = (result.state < 0 ? total : end)(result, turned, sizes);
     bool first = true;
     for (const size_t k : result.outputs) {
       if (!(wanted_ >> k & 1)) continue;
@@ -90,7 +90,8 @@ class IndexedCall {
   /// Returns what was added up at last over the steps, of which a ring is kept.
   static at::Tensor total(const LoopResult& result, const at::Tensor& ring,
                           const CallSizes& sizes) {
-    const at::Tensor last = ring.select(result.summed, evaluate(result.last, sizes) % result.ring);
+    const int64_t place = evaluate(result.last, sizes) % ring.size(result.summed);
+    const at::Tensor last = ring.select(result.summed, place);
     if (result.summed == 0) return last.contiguous();
     Ints summed(static_cast<size_t>(result.summed));
     std::iota(summed.begin(), summed.end(), 0);
@@ -102,7 +103,7 @@ class IndexedCall {
     const int64_t last = evaluate(result.last, sizes);
     std::vector<int64_t> shape = ring.sizes().vec();
     shape[result.summed] = last + 1;
-    return ring.narrow(result.summed, last % result.ring, 1).expand(shape);
+    return ring.narrow(result.summed, last % ring.size(result.summed), 1).expand(shape);
   }
 
   /// Returns what loops computed as an output; the states of halves are wider.

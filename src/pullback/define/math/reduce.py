@@ -136,8 +136,12 @@ def substitute(root: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node
 
 def _reopen(reduction: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
     index, body = ranges.opened(reduction)
-    again = {SUM: sum_over, MAX: max_over, ARGMAX: argmax_over}[reduction.op]
-    return again(index, substitute(body, places, ranges), ranges)
+    return _reduce(reduction.op, index, substitute(body, places, ranges), ranges)
+
+
+def _reduce(op: str, index: str, body: Node, ranges: Ranges) -> Node:
+    """Return a sum or maximum over an index, or where it is, simplified like a written one."""
+    return {SUM: sum_over, MAX: max_over, ARGMAX: argmax_over}[op](index, body, ranges)
 
 
 def _at_delta(index: str, term: Term, ranges: Ranges) -> Node | None:
@@ -270,6 +274,8 @@ def rewrite_nodes(
 ) -> tuple[Node, ...]:
     """Return expressions in which every function is changed, after its operands.
 
+    Sums of what has changed are built again, so that they are those which their text is read as.
+
     Args:
         nodes: the expressions.
         change: returns what replaces a function whose operands have been changed.
@@ -290,7 +296,8 @@ def rewrite_nodes(
 
     def again(node: Node, args: tuple[Node, ...]) -> Node:
         if node.op in REDUCTIONS:
-            return close(node.op, ranges.opened(node, alone=False)[0], node.size, args[0])
+            index, body = ranges.opened(node, alone=False)
+            return node if args[0] is body else _reduce(node.op, index, args[0], ranges)
         if node.op in PLACED:
             # A place may be data: `where(r == argmax[k](h[t - 1, k]), ...)`.
             return remake(node, args, lambda place: place.replaced(moved)) if moved else node

@@ -155,7 +155,7 @@ class _TableWriter:
             outputs=self.arrays.table("size_t", map(str, result.outputs)),
             state=str(-1 if result.state is None else self.input_of(states.index(result.state))),
             order=self.arrays.table("int64_t", map(str, result.order)),
-            ring=str(last.ring if last else 0),
+            is_ring=format_bool(last is not None),
             last=self.arrays.extent(last.step if last else Affine(0)),
             summed=str(last.summed if last else 0),
         )
