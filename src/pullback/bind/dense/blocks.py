@@ -121,6 +121,8 @@ class Blocks:
     def run(self) -> None:
         """Compute the statistics, pass by pass."""
         for sweep in (sweep for sweeps in self.passing.sweeps for sweep in sweeps):
+            # What this needs for a moment is given back before there are statistics.
+            self.prepare(sweep)
             self.begin(sweep)
             self.sweep(sweep)
             for again in sweep.again:
@@ -195,7 +197,6 @@ class Blocks:
 
     def sweep(self, sweep: Sweep, only: Sequence[Part] | None = None) -> None:
         """Bring statistics up to date by all blocks of a pass, or by those of some rows."""
-        self.prepare(sweep)
         found = self.blocks(sweep, only)
         if has_loops(sweep, self.call.device) and self.run_loops(sweep, found):
             return
@@ -379,6 +380,7 @@ class Blocks:
             dim = dimension(own.labels, own.labels.index(again.rows))
             for part in only:
                 state.narrow(dim, part.start, part.length).zero_()
+        self.prepare(again)
         self.sweep(again, only)
 
     def irregular(self, again: Sweep) -> Tensor:
