@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -36,6 +36,7 @@ class Case:
         eager: the same by PyTorch's operations.
         fused: by `scaled_dot_product_attention`, where that can say it.
         classes: of a last input of whole numbers, if there is one.
+        dtype: of the others.
     """
 
     name: str
@@ -44,12 +45,14 @@ class Case:
     eager: Function
     fused: Function | None = None
     classes: int = 0
+    dtype: torch.dtype = torch.float32
 
     def inputs(self) -> list[Tensor]:
         """Return its inputs: such that the largest weights of a row do not take all."""
         generator = torch.Generator().manual_seed(0)
         found = [torch.randn(shape, generator=generator) for shape in self.shapes]
         found[0] /= math.sqrt(self.shapes[0][-1])
+        found = [each.to(self.dtype) for each in found]
         if self.classes:
             many = self.shapes[0][0]
             found.append(torch.randint(0, self.classes, (many,), generator=generator))
@@ -66,6 +69,16 @@ def attention_line(scores: str, more: str = "") -> str:
 
 
 SCORES = "sum[d](q[..., n, d]*k[..., m, d])"
+
+
+def in_bfloat16(case: Case) -> Case:
+    """Return a case with inputs of half the width."""
+    return replace(case, name=f"{case.name}, bfloat16", dtype=torch.bfloat16)
+
+
+def capped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention whose scores are bounded by a tanh, by PyTorch's operations."""
+    return torch.softmax(20 * torch.tanh(q @ k.transpose(-1, -2) / 20), -1) @ v
 
 
 def masked(q: Tensor, k: Tensor, v: Tensor, window: int = 0) -> Tensor:
@@ -162,6 +175,12 @@ def attention_cases(n: int, heads: int, kinds: Iterable[str]) -> list[Case]:
             eager=biased,
             fused=fused,
         ),
+        "capped": Case(
+            name=f"soft-capped {named}",
+            line=attention_line(f"20*tanh({SCORES}/20)"),
+            shapes=qkv,
+            eager=capped,
+        ),
     }
     return [every[kind] for kind in kinds]
 
@@ -179,11 +198,23 @@ def distance_case(n: int, m: int, d: int) -> Case:
 
 
 ALL = ("plain", "causal", "window", "bias")
+CROSS_ENTROPY = Case(
+    name="cross-entropy 1024 × 512 × 32768",
+    line=(
+        "(x[n, d], w[v, d], t[n]: int64) -> l[n] = s[n, v] = sum[d](x[n, d]*w[v, d]); "
+        "z[n] = max[v](s[n, v]); "
+        "l = z[n] + log(sum[v](exp(s[n, v] - z[n]))) - sum[d](x[n, d]*w[t[n], d])"
+    ),
+    shapes=((1024, 512), (32768, 512)),
+    eager=lambda x, w, t: functional.cross_entropy(x @ w.T, t, reduction="none"),
+    classes=32768,
+)
 CASES = (
     *attention_cases(512, 1, ["plain"]),
     *attention_cases(2048, 1, ALL),
     *attention_cases(2048, 8, ALL),
     *attention_cases(8192, 1, ["plain", "causal", "window"]),
+    *map(in_bfloat16, attention_cases(2048, 8, ["plain", "capped"])),
     distance_case(700, 600, 17),
     distance_case(1500, 1300, 64),
     distance_case(2000, 2000, 129),
@@ -198,17 +229,8 @@ CASES = (
         shapes=((4096, 256),) * 2,
         eager=nce,
     ),
-    Case(
-        name="cross-entropy 1024 × 512 × 32768",
-        line=(
-            "(x[n, d], w[v, d], t[n]: int64) -> l[n] = s[n, v] = sum[d](x[n, d]*w[v, d]); "
-            "z[n] = max[v](s[n, v]); "
-            "l = z[n] + log(sum[v](exp(s[n, v] - z[n]))) - sum[d](x[n, d]*w[t[n], d])"
-        ),
-        shapes=((1024, 512), (32768, 512)),
-        eager=lambda x, w, t: functional.cross_entropy(x @ w.T, t, reduction="none"),
-        classes=32768,
-    ),
+    CROSS_ENTROPY,
+    in_bfloat16(CROSS_ENTROPY),
     *(
         Case(
             name=f"cross-entropy, mean, 1024 × 512 × {words}",
@@ -316,19 +338,26 @@ def prepare(case: Case, name: str) -> Row:
     inputs = case.inputs()
     leaves = [t.clone().requires_grad_(t.is_floating_point()) for t in inputs]
     wrt = [t for t in leaves if t.requires_grad]
-    value = case.eager(*inputs)
+    wide = [t.float() if t.requires_grad else t for t in leaves]
+    value = case.eager(*wide)
     has_gradient = value.is_floating_point()
     grad = torch.randn(value.shape, generator=torch.Generator().manual_seed(1))
-    expected = torch.autograd.grad(case.eager(*leaves), wrt, grad) if has_gradient else ()
+    expected = torch.autograd.grad(value, wrt, grad) if has_gradient else ()
+    grad, value = grad.to(case.dtype), value.detach()
+    returned = value.numel() * (case.dtype if has_gradient else value.dtype).itemsize
+    # The digits of a half are two or three, and eager operations round to them on the way.
+    bound = 1e-3 if case.dtype == torch.float32 else 5e-2
 
     def both(function: Function) -> list[Tensor]:
         return [*torch.autograd.grad(function(*leaves), wrt, grad)]
 
     for function in functions.values():
-        torch.testing.assert_close(function(*inputs), value, rtol=1e-3, atol=1e-3)
+        found = function(*inputs).to(value.dtype)
+        torch.testing.assert_close(found, value, rtol=bound, atol=bound)
         found = both(function) if has_gradient else ()
         for one, other in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3 * other.abs().max().item())
+            atol = bound * other.abs().max().item()
+            torch.testing.assert_close(one, other, rtol=bound, atol=atol)
     ways: dict[str, Callable[[Function], Callable[[], object]]] = {
         "forward": lambda function: lambda: function(*inputs)
     }
@@ -338,7 +367,7 @@ def prepare(case: Case, name: str) -> Row:
         case=case,
         functions=functions,
         ways=ways,
-        returned={"forward": value.nbytes, "both": sum(t.nbytes for t in wrt)},
+        returned={"forward": returned, "both": sum(t.nbytes for t in wrt)},
     )
 
 
