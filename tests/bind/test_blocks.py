@@ -76,7 +76,12 @@ def sizes_of(indexed: Formula, tensors: Mapping[str, object]) -> dict[str, shape
 
 
 def both_ways(
-    found: Passing, tensors: Mapping[str, object], sides: Sides, dtype: torch.dtype = torch.float64
+    found: Passing,
+    tensors: Mapping[str, object],
+    sides: Sides,
+    dtype: torch.dtype = torch.float64,
+    *,
+    is_half: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield each output by blocks, and as a whole."""
     indexed = found.indexed
@@ -86,7 +91,7 @@ def both_ways(
     dtypes = [getattr(torch, o.dtype) if o.dtype else dtype for o in indexed.line.outputs]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "size_block", lambda *_: sides)
-        got = panels.compute(found, arguments, sizes, wanted, dtypes, CPU)
+        got = panels.compute(found, arguments, sizes, wanted, dtypes, CPU, is_half=is_half)
     want = evaluate.evaluate(indexed, arguments, sizes, wanted, dtypes, CPU)
     for each, other in zip(got, want, strict=True):
         assert each is not None

@@ -281,22 +281,28 @@ OPERATIONS = {
 
 
 class Promised:
-    """What PyTorch's operations for a GPU promise, on any device."""
+    """What PyTorch's operations for a GPU promise, on any device: halves, and what rows sum to."""
 
     def __init__(self, of: Scores) -> None:
-        self.q, self.k, self.v = of.tensors
+        self.dtype = of.tensors[0].dtype
+        self.wide = torch.promote_types(self.dtype, torch.float32)
+        self.q, self.k, self.v = (tensor.to(self.wide) for tensor in of.tensors)
         self.scale = of.scale
         scores = of.scale * (self.q @ self.k.transpose(-1, -2))
         outside = torch.ones_like(scores, dtype=torch.bool).triu(1)
         self.scores = scores.masked_fill(outside, -torch.inf) if of.is_causal else scores
 
     def attend(self) -> tuple[Tensor, Tensor]:
-        return torch.softmax(self.scores, -1) @ self.v, self.scores.logsumexp(-1)
+        output = torch.softmax(self.scores, -1) @ self.v
+        return output.to(self.dtype), self.scores.logsumexp(-1)
 
-    def pull(self, grad: Tensor, output: Tensor, logs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def pull(self, grad: Tensor, output: Tensor, logs: Tensor) -> tuple[Tensor, ...]:
+        assert logs.dtype == self.wide
+        grad, output = grad.to(self.wide), output.to(self.wide)
         p = torch.exp(self.scores - logs[..., None])
         into = p * (grad @ self.v.mT - (grad * output).sum(-1, keepdim=True)) * self.scale
-        return into @ self.k, into.mT @ self.q, p.mT @ grad
+        found = into @ self.k, into.mT @ self.q, p.mT @ grad
+        return tuple(each.to(self.dtype) for each in found)
 
 
 def promised(name: str) -> Callable[..., object]:

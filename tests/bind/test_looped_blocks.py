@@ -11,9 +11,12 @@ from torch import Tensor
 
 import pullback as pb
 from pullback.bind.dense import blocks, matrices, parts
+from pullback.bind.loops import passes
+from pullback.bind.loops.block_loops import BlockLoops
 from pullback.bind.math import samples
 from pullback.define.math.formula import Formula
 from tests.bind.test_blocks import (
+    CPU,
     KINDS,
     Sides,
     both_ways,
@@ -210,6 +213,54 @@ def test_results_have_the_same_bits_for_any_number_of_threads(name: str, seed: i
                 results.append([got for got, _ in both_ways(found, tensors, (16, 32))])
         for others in results[1:]:
             assert all(map(torch.equal, results[0], others))
+
+
+@pytest.fixture
+def halves_run(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each pass in single precision, whether matrices were multiplied in bfloat16."""
+    if not matrices.multiplies(torch.bfloat16, CPU):
+        pytest.skip(reason="this processor has no products of bfloat16")
+    found: list[bool] = []
+    run = passes.BlockPass.run
+
+    def noted(self: passes.BlockPass, loops: BlockLoops) -> None:
+        run(self, loops)
+        if self.compute == torch.float32:
+            found.append(self.in_halves)
+
+    monkeypatch.setattr(passes.BlockPass, "run", noted)
+    return found
+
+
+def in_halves(
+    indexed: Formula, tensors: Mapping[str, Tensor], sides: Sides
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield each output by blocks that multiply in bfloat16, and computed in double of the same."""
+    found = in_passes(indexed, pairs_of(indexed))
+    assert found
+    rounded = {k: v.bfloat16() if v.is_floating_point() else v for k, v in tensors.items()}
+    exact = {k: v.double() if v.is_floating_point() else v for k, v in rounded.items()}
+    got = both_ways(found, rounded, sides, torch.bfloat16, is_half=True)
+    yield from zip(
+        (one for one, _ in got), (two for _, two in both_ways(found, exact, sides)), strict=True
+    )
+
+
+# Of few numbers, and of none beyond another, a sum of products has more digits than its terms.
+@pytest.mark.parametrize(
+    "name", telling({n: n for n in LINES}, ["bias", "both ways", "grouped heads"])
+)
+def test_matrices_of_bfloat16_are_multiplied_as_they_are(
+    name: str, halves_run: list[bool], seed: int
+) -> None:
+    """As precise as PyTorch's operations, which round each of them; odd sizes have half a pair."""
+    sizes = {**SIZES, "n": 90, "m": 167, "d": 21, "e": 33}
+    for indexed in orders(name):
+        for sides in ((32, 96), (3, 5)):
+            for got, exact in in_halves(indexed, drawn(indexed, sizes), sides):
+                error = (got.double() - exact).norm() / exact.norm().clamp(min=1e-3)
+                assert error < 2**-7, error
+    assert all(halves_run)
 
 
 @pytest.mark.parametrize("layout", [turned, apart])

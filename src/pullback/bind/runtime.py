@@ -124,6 +124,10 @@ class Runtime(Protocol):
         """Launch a kernel of csrc/index/cuda; return what went wrong."""
         ...
 
+    def multiplies_halves(self) -> bool:
+        """Return whether this processor multiplies matrices of bfloat16 into floats."""
+        ...
+
     def sweep(
         self,
         program: tuple[int, ...],

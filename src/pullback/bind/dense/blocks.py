@@ -35,7 +35,7 @@ from pullback.bind.dense.parts import (
 from pullback.bind.dense.space import Space, SpaceCall
 from pullback.bind.loops import block_loops
 from pullback.bind.loops.own_call import convert_scalar
-from pullback.bind.loops.pass_tensors import NOTHING, Held, PassTensor
+from pullback.bind.loops.pass_tensors import NOTHING, Held, LaidOut, PassTensor
 from pullback.bind.loops.passes import BlockPass
 from pullback.define.math.block import Block, Labels, Operand, Window
 from pullback.define.math.blocks import Passing, Sweep, Truths
@@ -50,6 +50,9 @@ from pullback.define.math.passes import Statistic, Unfit
 ELEMENTS = {"cpu": 2**17}
 ELEMENTS_ELSEWHERE = 2**25
 LEAST = 64
+# Of what is added up over rows, and has so many times fewer elements for each column, it takes less
+# to turn the result.
+MANY_ROWS = 8
 
 
 def size_block(
@@ -85,11 +88,17 @@ class Blocks:
     Attributes:
         values: arguments, statistics and vectors, by name.
         finite: which of them were seen to be finite everywhere.
+        is_half: whether generated loops multiply matrices in bfloat16.
+        laid: how tensors have been laid out for generated loops.
+        empty: statistics of nothing.
     """
 
-    def __init__(self, passing: Passing, call: SpaceCall) -> None:
+    def __init__(self, passing: Passing, call: SpaceCall, *, is_half: bool = False) -> None:
         self.passing = passing
         self.call = call
+        self.is_half = is_half
+        self.laid = LaidOut()
+        self.empty: set[str] = set()
         self.space = Space(call)
         self.dtypes = {"real": call.compute, "int": torch.int64, "bool": torch.bool}
         self.values: dict[str, object] = dict(call.arguments)
@@ -114,7 +123,7 @@ class Blocks:
         given = {spec.name: self.values.get(spec.name) for spec in rest.line.tensors}
         others = self.evaluate(rest, given, self.call.sizes, dtypes, left) if any(left) else found
         return [
-            other if value is None else value.to(dtype)
+            other if value is None else value.to(dtype).contiguous()
             for value, other, dtype in zip(found, others, dtypes, strict=True)
         ]
 
@@ -132,6 +141,7 @@ class Blocks:
         """Let the statistics of a pass be those of nothing."""
         for own in sweep.statistics:
             self.values[own.name] = self.neutral(own)
+        self.empty = {own.name for own in sweep.statistics}
 
     def whole(self, element: Node, labels: tuple[str, ...]) -> Tensor | None:
         """Return the statistic that an output is as it is; None if it is none."""
@@ -266,10 +276,16 @@ class Blocks:
         indexed = self.passing.indexed
         scalars = {s.name: convert_scalar(s, self.scalars[s.name]) for s in indexed.line.scalars}
         loops = block_loops.compile_loops(
-            tuple(known), self.call.compute, tuple(scalars), indexed.accuracy
+            tuple(known),
+            self.call.compute,
+            tuple(scalars),
+            indexed.accuracy,
+            in_halves=self.is_half,
         )
         if loops is None:
             return False
+        if self.is_half:
+            self.turn_sums_over_rows(sweep, known)
         numbers = {block: k for k, block in enumerate(kinds)}
         end = max(p.start + p.length for p in (parts[sweep.rows] for parts, _ in found))
         sources = {
@@ -289,11 +305,44 @@ class Blocks:
                 number=self.number,
                 compute=self.call.compute,
                 scalars=tuple(scalars.values()),
+                in_halves=self.is_half,
+                laid=self.laid,
                 held=held,
             ).run(loops)
         except Unfit:
-            return False
+            if not self.is_half:
+                return False
+            self.is_half = False
+            return self.run_loops(sweep, found, held)
+        self.empty.clear()
         return True
+
+    def turn_sums_over_rows(self, sweep: Sweep, known: Sequence[LoopedBlock]) -> None:
+        """Let columns lie side by side in what products in bfloat16 add up over many rows.
+
+        Else each block's weights are turned for the product, and what is added up is not.
+        """
+        for block in known:
+            written = {each.name for each in (*block.scaled, *block.summed)}
+            for sink in block.sinks:
+                value, labels = self.tensor(sink.own.name), sink.own.labels
+                is_sum = sink.own.index == block.rows and sink.weight in block.multiplied
+                if not is_sum or sink.state.name in written:
+                    continue
+                columns, more = (
+                    dimension(labels, labels.index(index)) % value.dim()
+                    for index in (block.columns, sink.more)
+                )
+                if self.extent(sweep.rows) < MANY_ROWS * value.shape[more]:
+                    continue
+                turned = value.movedim(columns, -1)
+                if turned.is_contiguous():
+                    continue
+                shape, dtype = turned.shape, turned.dtype
+                if sink.own.name in self.empty:
+                    del value, turned, self.values[sink.own.name]  # never are both there
+                    turned = torch.zeros(shape, dtype=dtype, device=self.call.device)
+                self.values[sink.own.name] = turned.contiguous().movedim(-1, columns)
 
     def are_finite(self, known: Sequence[LoopedBlock]) -> bool:
         """Return whether all is finite that is multiplied by 0 where a condition does not hold."""
@@ -302,11 +351,9 @@ class Blocks:
         return all(contraction.is_finite(self.tensor(parts[name])) for name in guarded)
 
     def source(self, sweep: Sweep, name: str) -> PassTensor:
-        """Return a tensor in the dtype that loops and products read."""
-        value = self.tensor(name)
-        kind = "real" if value.is_floating_point() else "int"
+        """Return a tensor of a pass."""
         return PassTensor(
-            value=value if value.dtype == torch.bool else value.to(self.dtypes[kind]),
+            value=self.tensor(name),
             labels=sweep.tensors[name],
             is_state=any(own.name == name for own in sweep.statistics),
         )

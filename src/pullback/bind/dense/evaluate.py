@@ -261,14 +261,19 @@ class Dense:
 
     def tensor(self, name: str, type: str, dtype: torch.dtype | None = None) -> Tensor:
         """Return a tensor in a dtype, or in that which the call computes in."""
-        value = self.call.arguments[name]
-        assert isinstance(value, Tensor)
+        value = self.given(name)
         if dtype is not None:
             return value.to(dtype)
         if name not in self.tensors:
             dtype = {"real": self.call.compute, "int": torch.int64, "bool": torch.bool}[type]
             self.tensors[name] = value.to(dtype)
         return self.tensors[name]
+
+    def given(self, name: str) -> Tensor:
+        """Return a tensor as it was given."""
+        value = self.call.arguments[name]
+        assert isinstance(value, Tensor)
+        return value
 
     def of(self, root: Node, env: Env) -> Value:
         """Return a node's value; `env` has all of its free indices, the outermost first."""

@@ -15,7 +15,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from pullback.bind import gpu
+from pullback.bind import gpu, runtime
 from pullback.bind.dense.record import PLAIN
 from pullback.bind.dense.value import is_differentiated, is_traced
 from pullback.bind.levels import run_isolated
@@ -36,10 +36,10 @@ HALVES = (torch.float16, torch.bfloat16)
 def find_half(
     arguments: Iterable[object], dtypes: Iterable[torch.dtype], device: torch.device
 ) -> torch.dtype | None:
-    """Return the dtype of half precision in which a GPU multiplies matrices of a call.
+    """Return the dtype of half precision in which matrices of a call are multiplied.
 
-    None if there is no such GPU, or a result has more digits. Arguments may have: what a call keeps
-    of its rows for the gradients.
+    None if the device has no such products, or a result has more digits. Arguments may have: what a
+    call keeps of its rows for the gradients.
 
     Args:
         arguments: of the call.
@@ -50,7 +50,24 @@ def find_half(
     halves = given & {*HALVES}
     results = {dtype for dtype in dtypes if dtype.is_floating_point}
     is_one = len(halves) == 1 and results <= halves and torch.float64 not in given
-    return halves.pop() if is_one and device.type == "cuda" and has_matrix_units(device) else None
+    return next((half for half in halves if is_one and multiplies(half, device)), None)
+
+
+def multiplies(half: torch.dtype, device: torch.device) -> bool:
+    """Return whether a device multiplies matrices of a half, and adds up in single precision.
+
+    GPUs do that with both; processors with AVX-512 or AMX for it with bfloat16, by oneDNN.
+    """
+    if device.type == "cpu":
+        is_there = half == torch.bfloat16 and torch.backends.mkldnn.enabled
+        return is_there and has_products_of_bfloat16()
+    return device.type == "cuda" and has_matrix_units(device)
+
+
+@cache
+def has_products_of_bfloat16() -> bool:
+    """Return whether this processor has them."""
+    return runtime.load().multiplies_halves()
 
 
 @cache

@@ -35,6 +35,7 @@ def compute(  # noqa: PLR0913, PLR0917  (all of a call)
     device: torch.device,
     *,
     ways: GpuWays = NO_GPU,
+    is_half: bool = False,
 ) -> list[Tensor | None]:
     """Return the outputs of a formula, None for those that are not wanted.
 
@@ -46,6 +47,7 @@ def compute(  # noqa: PLR0913, PLR0917  (all of a call)
         dtypes: of the outputs.
         device: of the tensors.
         ways: how a GPU computes it.
+        is_half: whether generated loops multiply matrices in bfloat16, the dtype of the call.
 
     Raises:
         PullbackError: PB149, an index that data gives is outside its tensor.
@@ -63,7 +65,11 @@ def compute(  # noqa: PLR0913, PLR0917  (all of a call)
         ways=ways,
     )
     panels = find_panels(passing) if block_loops.can_compile(device) else None
-    blocks = ByPanels(passing, call, panels) if panels else Blocks(passing, call)
+    blocks = (
+        ByPanels(passing, call, panels, is_half=is_half)
+        if panels
+        else Blocks(passing, call, is_half=is_half)
+    )
     return blocks.outputs(wanted, dtypes)
 
 
@@ -104,8 +110,10 @@ def held_bytes(
 class ByPanels(Blocks):
     """One call, whose two passes take turns."""
 
-    def __init__(self, passing: Passing, call: SpaceCall, panels: Panels) -> None:
-        super().__init__(passing, call)
+    def __init__(
+        self, passing: Passing, call: SpaceCall, panels: Panels, *, is_half: bool = False
+    ) -> None:
+        super().__init__(passing, call, is_half=is_half)
         self.panels = panels
 
     def sides(self, sweep: Sweep) -> Sides:

@@ -106,7 +106,7 @@ def require(dense: Dense, gathers: Iterable[Gather], env: Env) -> None:
     for gather in gathers:
         inner = {**env, **dict(gather.bound)}
         dimension = dense.space.dimension(gather.read, gather.dimension)
-        extent = dense.tensor(gather.read.name, gather.read.type).shape[dimension]
+        extent = dense.given(gather.read.name).shape[dimension]
         if is_inside(dense, gather.place, extent, inner):
             continue
         value = compute_place(dense, gather.place, inner)
@@ -129,7 +129,7 @@ def require_once_run(dense: Dense, gathers: Iterable[Gather], env: Env) -> None:
     for gather in gathers:
         inner = {**env, **dict(gather.bound)}
         dimension = dense.space.dimension(gather.read, gather.dimension)
-        extent = dense.tensor(gather.read.name, gather.read.type).shape[dimension]
+        extent = dense.given(gather.read.name).shape[dimension]
         value = compute_place(dense, gather.place, inner)
         data = value.data if isinstance(value.data, Tensor) else dense.numbers.tensor(value.data)
         outside = Value((data < 0) | (data >= extent), value.axes)

@@ -29,6 +29,10 @@ MOST_PADDING = 4
 
 def read(dense: Dense, node: Node, env: Env, *, dtype: torch.dtype | None = None) -> Value:
     """Return the elements that a node reads, in a dtype, or in that which the call computes in."""
+    if dtype is None and node.type == "real" and any(place.nodes for place in node.places):
+        # What is gathered is converted, and not all that it is gathered from.
+        found = read(dense, node, env, dtype=dense.given(node.name).dtype)
+        return found._replace(data=dense.numbers.tensor(found.data).to(dense.call.compute))
     data, axes, left = spread_places(dense, node, env, dtype)
     by_place: dict[int, Affine] = {}
     for place in left:

@@ -1,11 +1,13 @@
-"""What a pass over blocks reads and writes: tensors, and products that two passes have."""
+"""What a pass over blocks reads and writes: tensors as they have to lie, and held products."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
+from torch.nn import functional
 
 from pullback.define.math.index import BATCH
 
@@ -18,7 +20,7 @@ class PassTensor:
     """A tensor of a pass.
 
     Attributes:
-        value: in the dtype that loops read.
+        value: its numbers.
         labels: its indices.
         is_state: whether it is written, so that it stays where it is.
     """
@@ -49,6 +51,59 @@ class Held:
 
 
 NOTHING = Held(tiles={}, first=0, is_new=False)
+
+
+@dataclass
+class LaidOut:
+    """Tensors of a call in the dtypes and layouts that its passes read, made once for all of these.
+
+    Attributes:
+        known: these, and what each was made of, by a name and the layout.
+    """
+
+    known: dict[tuple[object, ...], tuple[Tensor, Tensor]] = field(
+        default_factory=dict[tuple[object, ...], tuple[Tensor, Tensor]]
+    )
+
+    def get_or_make(
+        self, key: tuple[object, ...], value: Tensor, make: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Return a tensor as it has to lie; vectors of passes have the same names."""
+        if key not in self.known or self.known[key][0] is not value:
+            self.known[key] = (value, make(value))
+        return self.known[key][1]
+
+
+def lay_out_halves(value: Tensor, down: int, across: int) -> Tensor:
+    """Return a tensor in bfloat16, as matrices of two of its dimensions whose rows have no gaps."""
+    rows = value.to(torch.bfloat16).movedim((down, across), (-2, -1))
+    return without_gaps(rows).movedim((-2, -1), (down, across))
+
+
+def lay_out_pairs(value: Tensor, down: int, across: int) -> Tensor:
+    """Return the same with rows put together two by two: 32 bits that hold both elements.
+
+    Of an odd number of rows the last is beside zeros.
+    """
+    columns = value.to(torch.bfloat16).movedim((across, down), (-2, -1))
+    if columns.shape[-1] % 2:
+        columns = functional.pad(columns, (0, 1))
+    columns = without_gaps(columns)
+    if columns.storage_offset() % 2 or any(step % 2 for step in columns.stride()[:-1]):
+        columns = columns.contiguous() if not columns.is_contiguous() else columns.clone()
+    pairs = without_gaps(columns.view(torch.int32).mT)
+    return pairs.movedim((-2, -1), (down, across))
+
+
+def without_gaps(value: Tensor) -> Tensor:
+    """Return matrices of the last two dimensions, in whose rows elements lie side by side."""
+    if value.stride(-1) == 1 and value.stride(-2) >= value.shape[-1]:
+        return value
+    core = value
+    for d in range(value.dim() - 2):  # an expanded batch is not written out
+        if value.stride(d) == 0:
+            core = core.narrow(d, 0, 1)
+    return core.contiguous().expand(value.shape)
 
 
 def width_of(columns: int) -> int:

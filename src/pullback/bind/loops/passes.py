@@ -19,7 +19,16 @@ from pullback.bind.dense import matrices
 from pullback.bind.loops import launches
 from pullback.bind.loops.block_loops import BlockLoops
 from pullback.bind.loops.own_call import lay_out
-from pullback.bind.loops.pass_tensors import LINE, NOTHING, Held, PassTensor, width_of
+from pullback.bind.loops.pass_tensors import (
+    LINE,
+    NOTHING,
+    Held,
+    LaidOut,
+    PassTensor,
+    lay_out_halves,
+    lay_out_pairs,
+    width_of,
+)
 from pullback.define.math.block import Operand as Part
 from pullback.define.math.index import BATCH, Affine, at
 from pullback.define.math.index import size as size_of
@@ -39,6 +48,9 @@ from pullback.kernels.loops.operands import Operand
 # What stands for a block's own numbers in a program.
 ROWS, COLUMNS, FIRST = -1, -2, {FIRST_ROW: -3, FIRST_COLUMN: -4}
 OWN_MEMORY = -1
+# How matrices are multiplied: as real numbers are computed, in bfloat16, or so that the rows of the
+# second one have been put together two by two.
+REAL, HALVES, PAIRS = range(3)
 # The index of the sums that are added up in the end, of what goes to places within a tensor: each
 # row of blocks has one of its own, up to so many.
 PART = "part"
@@ -62,6 +74,8 @@ class BlockPass:
         number: returns a size.
         compute: what real numbers are computed in.
         scalars: of the line.
+        in_halves: whether matrices are multiplied in bfloat16.
+        laid: how tensors of the call have been laid out for passes.
         held: what another pass has in common with it; only rows from its first one on are computed.
     """
 
@@ -76,6 +90,8 @@ class BlockPass:
     number: Callable[[Affine], int]
     compute: torch.dtype
     scalars: tuple[float, ...]
+    in_halves: bool = False
+    laid: LaidOut = field(default_factory=LaidOut)
     held: Held = NOTHING
 
     def run(self, loops: BlockLoops) -> None:
@@ -99,6 +115,7 @@ class BlockPass:
             written.memory,
             self.compute == torch.float64,
             matrices.prefers_onednn(self.compute),
+            self.in_halves,
             any(block.writes_columns for block in self.blocks),
             bool(self.held.tiles),
             self.parts if written.sums else 0,
@@ -148,15 +165,15 @@ class _Tensors:
     """The tensors of a program, as it reads them.
 
     Attributes:
-        tensors: by name and by the dimension whose elements are next to each other.
+        tensors: by name and by how they lie: the dimension whose elements are next to each other.
         memory: the bytes that a task has of its own.
         sums: what is added up at places, by the names of the statistics.
         axes: the indices of batches, their places within `...`, and how far they run.
     """
 
     call: BlockPass
-    tensors: dict[tuple[str, int | None], Tensor] = field(
-        default_factory=dict[tuple[str, "int | None"], Tensor]
+    tensors: dict[tuple[object, ...], Tensor] = field(
+        default_factory=dict[tuple[object, ...], Tensor]
     )
     memory: int = 0
     sums: dict[str, PassTensor] = field(default_factory=dict[str, PassTensor])
@@ -172,13 +189,30 @@ class _Tensors:
         """Return the number of a tensor, and the tensor with elements of a dimension in a row."""
         source = self.call.sources[part.tensor]
         dim = None if unit is None else source.dimension(unit)
-        key = (part.tensor, dim)
-        if key not in self.tensors:
-            value = source.value
-            if not source.is_state:
-                dtype = str(value.dtype).removeprefix("torch.")
-                value = lay_out(value, Operand(part.tensor, dim, dtype, value.dim()))
-            self.tensors[key] = value
+        key, value = (part.tensor, dim), source.value
+        if source.is_state:
+            return self.add(key, value)
+        dtype = "int64" if value.dtype != torch.bool else "bool"
+        if value.is_floating_point():
+            dtype = str(self.call.compute).removeprefix("torch.")
+        operand = Operand(part.tensor, dim, dtype, value.dim())
+        made = self.call.laid.get_or_make(key, value, lambda given: lay_out(given, operand))
+        return self.add(key, made)
+
+    def laid_in_halves(self, part: Part, down: int, across: int, form: int) -> tuple[int, Tensor]:
+        """Return the same of matrices in bfloat16: the dimensions of their rows and columns."""
+        source = self.call.sources[part.tensor]
+        dims = (source.dimension(down), source.dimension(across))
+        if source.is_state:
+            raise Unfit  # what is written stays as it is
+        how = lay_out_pairs if form == PAIRS else lay_out_halves
+        key = (part.tensor, form, *dims)
+        made = self.call.laid.get_or_make(key, source.value, lambda given: how(given, *dims))
+        return self.add(key, made)
+
+    def add(self, key: tuple[object, ...], value: Tensor) -> tuple[int, Tensor]:
+        """Return the number of a tensor of the program, and the tensor."""
+        self.tensors.setdefault(key, value)
         return list(self.tensors).index(key), self.tensors[key]
 
 
@@ -188,6 +222,7 @@ class _Steps:
     def __init__(self, written: _Tensors, block: LoopedBlock) -> None:
         self.written, self.block, self.call = written, block, written.call
         self.parts = {part.name: part for part in block.operands}
+        self.halves = block.multiplied if self.call.in_halves else frozenset[str]()
         self.itemsize = self.call.compute.itemsize
         tiles = self.call.held.tiles
         named = {product.name: block.identity(product) for product in block.products}
@@ -256,7 +291,9 @@ class _Steps:
             unit: the dimension whose elements have to be next to each other, if any.
         """
         if name in self.own:
-            steps = [self.width, 1] if len(self.block.dims[name]) > 1 else [1]
+            # A half lies where the real number was that it may be computed from.
+            width = self.width * (2 if name in self.halves else 1)
+            steps = [width, 1] if len(self.block.dims[name]) > 1 else [1]
             return [OWN_MEMORY, self.own[name], 0, 0, 0, 0, *[0] * len(self.written.axes)], steps
         if name in self.held:
             return self.place_held(self.held[name])
@@ -265,15 +302,22 @@ class _Steps:
         number, value = self.written.laid_out(part, None if unit is None else kept[unit])
         source = self.call.sources[part.tensor]
         strides = [value.stride(source.dimension(k)) for k in kept]
+        numbers = self.place_in(part, number, value)
         if (
             unit is not None
             and strides[unit] != 1
             and value.shape[source.dimension(kept[unit])] > 1
         ):
             raise Unfit  # what is written stays where it is
+        return numbers, strides
+
+    def place_in(self, part: Part, number: int, value: Tensor) -> list[int]:
+        """Return where the first block reads a tensor, and how far the next ones are from there."""
+        source, batches = self.call.sources[part.tensor], self.block.batches[part.name]
+        kept = [k for k, index in enumerate(batches) if index is None]
         start, moves = 0, [0, 0, 0, 0]
-        for k, stride in zip(kept, strides, strict=True):
-            window = part.windows[k]
+        for k in kept:
+            window, stride = part.windows[k], value.stride(source.dimension(k))
             if window is None:
                 continue
             start += self.call.start(part, k) * stride
@@ -283,7 +327,7 @@ class _Steps:
                 moves[d + 2] += min(factor, 0) * stride
         steps = [self.batch_step(source, value, batches, *axis[:2]) for axis in self.written.axes]
         size = value.element_size()
-        return [number, *(size * each for each in (start, *moves, *steps))], strides
+        return [number, *(size * each for each in (start, *moves, *steps))]
 
     def place_held(self, tile: Tensor) -> tuple[list[int], list[int]]:
         """Return where a product is that is held, from some row on."""
@@ -330,17 +374,39 @@ class _Steps:
             place, steps = self.place(node.name, unit)
         return place, [steps[order.index(down)], steps[unit]]
 
+    def matrix_of_halves(
+        self, node: Node, down: str, across: str, form: int = HALVES
+    ) -> tuple[list[int], list[int]]:
+        """Return the same of a factor in bfloat16, in whose rows elements lie side by side."""
+        part = self.parts[node.name]
+        kept = [k for k, index in enumerate(self.block.batches[node.name]) if index is None]
+        order = [place.index for place in node.places]
+        first, second = (kept[order.index(index)] for index in (down, across))
+        if form == PAIRS and part.windows[first] is not None:
+            raise Unfit  # a block may begin within a pair
+        number, value = self.written.laid_in_halves(part, first, second, form)
+        source = self.call.sources[part.tensor]
+        steps = [value.stride(source.dimension(dim)) for dim in (first, second)]
+        return self.place_in(part, number, value), steps
+
     def contraction(self, product: Contraction) -> list[int]:
         """Return a product of matrices that comes before the loops."""
-        rows, columns = self.block.rows, self.block.columns
-        a, of_a = self.matrix(product.rows, rows, product.bound)
-        b, of_b = self.matrix(product.columns, product.bound, columns)
+        rows, columns, bound = self.block.rows, self.block.columns, product.bound
+        form = PAIRS if self.call.in_halves else REAL
+        if form == PAIRS:
+            a, of_a = self.matrix_of_halves(product.rows, rows, bound)
+            b, of_b = self.matrix_of_halves(product.columns, bound, columns, PAIRS)
+        else:
+            a, of_a = self.matrix(product.rows, rows, bound)
+            b, of_b = self.matrix(product.columns, bound, columns)
         c, of_c = self.place(product.name, None)
         inner = self.call.number(product.size)
-        return [*a, *b, *c, 0, ROWS, COLUMNS, inner, *of_a, *of_b, *of_c, bits(1.0)]
+        return [form, *a, *b, *c, 0, ROWS, COLUMNS, inner, *of_a, *of_b, *of_c, bits(1.0)]
 
     def sink(self, sink: Sink) -> list[int]:
         """Return a product that is added to a statistic."""
+        if sink.weight in self.halves:
+            return self.sink_of_halves(sink)
         block, index = self.block, sink.own.index
         kept = block.columns if index == block.rows else block.rows
         a, of_a = self.place(sink.weight, None)
@@ -349,7 +415,25 @@ class _Steps:
         if index == block.rows:
             of_a = of_a[::-1]
         sizes = [self.size(kept), self.size(sink.more), self.size(index)]
-        return [*a, *b, *c, 1, *sizes, *of_a, *of_b, *of_c, bits(sink.scale)]
+        return [REAL, *a, *b, *c, 1, *sizes, *of_a, *of_b, *of_c, bits(sink.scale)]
+
+    def sink_of_halves(self, sink: Sink) -> list[int]:
+        """Return the same in bfloat16; turned, if what it is added to has columns side by side."""
+        block, index, across = self.block, sink.own.index, sink.more
+        kept = block.columns if index == block.rows else block.rows
+        c, of_c = self.matrix(sink.state, kept, across)
+        a, of_a = self.place(sink.weight, None)
+        if of_c[1] == 1:
+            of_a = of_a[::-1] if index == block.rows else of_a
+            b, of_b = self.matrix_of_halves(sink.factor, index, across)
+            sizes = [self.size(kept), self.size(across), self.size(index)]
+        elif index == block.rows:
+            b, of_b = a, of_a
+            a, of_a = self.matrix_of_halves(sink.factor, across, index)
+            sizes, of_c = [self.size(across), self.size(kept), self.size(index)], of_c[::-1]
+        else:
+            raise Unfit
+        return [HALVES, *a, *b, *c, 1, *sizes, *of_a, *of_b, *of_c, bits(sink.scale)]
 
     def placing(self, placing: Placing) -> list[int]:
         """Return what adds values where their rows and columns say."""

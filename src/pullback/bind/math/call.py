@@ -14,6 +14,7 @@ from torch import Tensor
 from pullback.bind import check, gpu, kernel
 from pullback.bind.dense import arrange, evaluate, panels
 from pullback.bind.dense.attention import Fused
+from pullback.bind.dense.matrices import find_half
 from pullback.bind.dense.space import NO_GPU
 from pullback.bind.loops.nests import Own
 from pullback.bind.math.gpu_ways import find_ways
@@ -165,6 +166,7 @@ def compute_by_pytorch(call: IndexedCall, passing: Passing | None = None) -> lis
         given = call.named.values()
         ways = find_ways(given, call.results, outputs.device, call.indexed.accuracy)
     if passing and not is_captured(outputs.device):
+        half = find_half(call.named.values(), call.results, outputs.device)
         return panels.compute(
             passing,
             call.named,
@@ -173,6 +175,7 @@ def compute_by_pytorch(call: IndexedCall, passing: Passing | None = None) -> lis
             outputs.dtypes,
             outputs.device,
             ways=ways,
+            is_half=half == torch.bfloat16,
         )
     empty = [any(type(n) is int and n == 0 for n in shape) for shape in outputs.shapes]
     wanted = [asked and not void for asked, void in zip(outputs.wanted, empty, strict=True)]

@@ -117,7 +117,7 @@ def choose_fused(
         "fused": lambda: compute_fused(call, fused),
         "blocks" if other else "whole": lambda: compute_by_pytorch(call, other),
     }
-    seconds = _measured.get_or_make(key, lambda: run_isolated(lambda: measure(ways, backend.time)))
+    seconds = _measured.get_or_make(key, lambda: _time(call, found, ways, backend, measure))
     if seconds["fused"] > min(seconds.values()):
         return None
     return fused, f"scaled_dot_product_attention; {show_seconds(seconds)}"
@@ -294,7 +294,11 @@ def why_blocks(
         *(id(found.passing), torch.get_num_threads(), *call.outputs.dtypes),
         *round_sizes(call.indexed, call.sizes).items(),
     )
-    seconds = _measured.get_or_make(key, lambda: _time(call, found, backend, measure))
+    ways: dict[str, Callable[[], object]] = {
+        "blocks": lambda: compute_by_pytorch(call, found.passing),
+        "whole": lambda: compute_by_pytorch(call),
+    }
+    seconds = _measured.get_or_make(key, lambda: _time(call, found, ways, backend, measure))
     if seconds["blocks"] > NEAR * seconds["whole"]:
         return None
     return f"; {show_seconds(seconds)}"
@@ -305,17 +309,19 @@ _measured: Memo[tuple[object, ...], Mapping[str, float]] = Memo(1024)
 
 
 def _time(
-    call: IndexedCall, found: Found, backend: Backend, measure: Measure
+    call: IndexedCall,
+    found: Found,
+    ways: Mapping[str, Callable[[], object]],
+    backend: Backend,
+    measure: Measure,
 ) -> Mapping[str, float]:
-    ways: dict[str, Callable[[], object]] = {
-        "blocks": lambda: compute_by_pytorch(call, found.passing),
-        "whole": lambda: compute_by_pytorch(call),
-    }
+    """Return the seconds that some ways take, of which "blocks" may have to be compiled before."""
 
     def measured() -> Mapping[str, float]:
         sweeps = (sweep for part in found.passing.sweeps for sweep in part)
-        if any(blocks.has_loops(sweep, call.outputs.device) for sweep in sweeps):
-            ways["blocks"]()  # compiles them
+        has_loops = any(blocks.has_loops(sweep, call.outputs.device) for sweep in sweeps)
+        if has_loops and "blocks" in ways:
+            ways["blocks"]()
         return measure(ways, backend.time)
 
     return run_isolated(measured)

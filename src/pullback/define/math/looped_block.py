@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from pullback.define.math.block import Operand
 from pullback.define.math.index import Affine
-from pullback.define.math.node import Node
+from pullback.define.math.node import Node, names_read
 from pullback.define.math.passes import Statistic
 
 # The sizes that say where a block begins.
@@ -135,6 +136,14 @@ class LoopedBlock:
             for factor in (product.rows, product.columns)
         ]
         return *factors, product.bound, product.size
+
+    @cached_property
+    def multiplied(self) -> frozenset[str]:
+        """The names of values of rows and columns that nothing reads but products of matrices."""
+        groups = (self.of_columns, self.of_rows, self.scaled, self.summed)
+        others = {*names_read(each.node for group in groups for each in group)}
+        others |= {name for each in self.placings for name in (each.weight, each.tile) if name}
+        return frozenset(sink.weight for sink in self.sinks) - others
 
     @property
     def tensors(self) -> dict[str, None]:

@@ -97,8 +97,19 @@ struct Place {
   }
 };
 
+/// What a thread has for itself.
+struct Memory {
+  char* block;  // values of one block
+  HalvesMemory halves;
+};
+
+/// What matrices are multiplied into real numbers: those of a program, or of bfloat16; of the second
+/// one rows may have been put together two by two.
+enum class Factors : int64_t { real, halves, pairs };
+
 /// `c = scale a b`, or added to `c`: `m` rows and `n` columns, sums of `k` products.
 struct Product {
+  Factors factors;
   Place a, b, c;
   bool adds;
   int64_t m, n, k;
@@ -106,7 +117,8 @@ struct Product {
   double scale;
 
   Product(Numbers& numbers, size_t batches)
-      : a(numbers, batches),
+      : factors(static_cast<Factors>(numbers.one())),
+        a(numbers, batches),
         b(numbers, batches),
         c(numbers, batches),
         adds(numbers.one() != 0),
@@ -117,17 +129,26 @@ struct Product {
     scale = numbers.real();
   }
 
-  void run(const std::vector<char*>& tensors, char* own, const Block& block, at::ScalarType type,
+  void run(const std::vector<char*>& tensors, Memory& own, const Block& block, at::ScalarType type,
            bool by_onednn) const {
     const int64_t rows = block.size(m), columns = block.size(n), inner = block.size(k);
-    const auto matrix = [&](const Place& place, int64_t down, int64_t across,
+    const auto matrix = [&](const Place& place, at::ScalarType of, int64_t down, int64_t across,
                             const int64_t* strides) {
       const int64_t sizes[] = {down, across};
-      return at::from_blob(place.of(tensors, own, block), sizes, {strides, 2},
-                           at::TensorOptions().dtype(type));
+      return at::from_blob(place.of(tensors, own.block, block), sizes, {strides, 2},
+                           at::TensorOptions().dtype(of));
     };
-    multiply({matrix(c, rows, columns, steps + 4), adds, scale}, matrix(a, rows, inner, steps),
-             matrix(b, inner, columns, steps + 2), by_onednn);
+    const Target target{matrix(c, type, rows, columns, steps + 4), adds, scale};
+    if (factors == Factors::real) {
+      multiply(target, matrix(a, type, rows, inner, steps),
+               matrix(b, type, inner, columns, steps + 2), by_onednn);
+      return;
+    }
+    const bool are_pairs = factors == Factors::pairs;
+    const at::Tensor second = are_pairs ? matrix(b, at::kInt, (inner + 1) / 2, columns, steps + 2)
+                                        : matrix(b, at::kBFloat16, inner, columns, steps + 2);
+    multiply_halves(target, matrix(a, at::kBFloat16, rows, inner, steps), second, are_pairs,
+                    own.halves);
   }
 };
 
@@ -246,6 +267,7 @@ struct Program {
   int64_t memory;  // bytes that a task has for itself
   bool is_double;
   bool by_onednn;               // whether that multiplies large matrices, and not BLAS
+  bool has_halves;              // whether matrices of halves are multiplied
   bool turns;                   // whether something of the columns is written
   bool follows;                 // whether rows come in their order, in each column, too
   int64_t parts;                // how many rows of blocks have sums of their own; or 0
@@ -262,6 +284,7 @@ struct Program {
         memory(numbers.one()),
         is_double(numbers.one() != 0),
         by_onednn(numbers.one() != 0),
+        has_halves(numbers.one() != 0),
         turns(numbers.one() != 0),
         follows(numbers.one() != 0),
         parts(numbers.one()),
@@ -286,10 +309,11 @@ struct Run {
   std::vector<char*> tensors;
   std::vector<Scalar> scalars;
 
-  int block(int64_t kind, const Block& block, char* own) const {
+  int block(int64_t kind, const Block& block, Memory& memory) const {
+    char* const own = memory.block;
     const Steps& steps = program.kinds[static_cast<size_t>(kind)];
     const auto run = [&](const Product& product) {
-      product.run(tensors, own, block, program.type(), program.by_onednn);
+      product.run(tensors, memory, block, program.type(), program.by_onednn);
     };
     for (const Product& product : steps.before) run(product);
     for (const Loop& loop : steps.loops) {
@@ -305,7 +329,7 @@ struct Run {
     }
     return 0;
   }
-  int task(const Task& task, char* own) const {
+  int task(const Task& task, Memory& memory) const {
     c10::SmallVector<int64_t, 4> batch(program.batches.size());
     int64_t rest = task.batch;
     for (size_t k = batch.size(); k-- > 0; rest /= program.batches[k]) {
@@ -320,7 +344,7 @@ struct Run {
       if (kind < 0) continue;
       block.first_column = column * program.block_columns;
       block.columns = std::min(program.block_columns, program.columns - block.first_column);
-      if (const int status = this->block(kind, block, own)) return status;
+      if (const int status = this->block(kind, block, memory)) return status;
     }
     return 0;
   }
@@ -332,11 +356,12 @@ struct Run {
           // Whatever this thread has to do with derivatives, here nothing is recorded.
           const at::AutoDispatchBelowADInplaceOrView below;
           const std::unique_ptr<char[]> memory(new char[static_cast<size_t>(program.memory) + 64]);
-          char* const own = memory.get() + (-reinterpret_cast<uintptr_t>(memory.get()) & 63);
+          Memory own{memory.get() + (-reinterpret_cast<uintptr_t>(memory.get()) & 63), {}};
           int status = 0;
           for (int64_t k = begin; k < end; ++k) {
             for (const Task& each : all[static_cast<size_t>(k)]) status |= task(each, own);
           }
+          if (program.has_halves) release_halves();
           return status;
         },
         static_cast<int64_t>(all.size()), 1);

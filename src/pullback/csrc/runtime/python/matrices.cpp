@@ -2,9 +2,15 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <ATen/native/CPUBlas.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 namespace pullback {
 
@@ -45,5 +51,116 @@ void multiply(const Target& target, const at::Tensor& a, const at::Tensor& b, bo
     if (scale != 1) to.mul_(scale);
   }
 }
+
+bool multiplies_halves() {
+  const at::BFloat16 ones[2] = {1.0f, 1.0f};
+  float found = 0;
+  try {
+    at::native::cpublas::brgemm(1, 1, 2, 2, 1, 1, false, ones, ones, &found, true);
+    at::native::cpublas::brgemm_release(true);
+  } catch (const std::exception&) {
+    return false;  // said by PyTorch, where a processor or a build has no such products
+  }
+  return found == 2;
+}
+
+/// Writes rows two by two: each element beside the one below it.
+static void write_pairs(const uint16_t* rows, int64_t step, int64_t down, int64_t across,
+                        uint32_t* to) {
+  for (int64_t row = 0; row < down; row += 2, to += across) {
+    const uint16_t *const one = rows + row * step, *const other = one + step;
+    if (row + 1 == down) {
+      for (int64_t k = 0; k < across; ++k) to[k] = one[k];
+      return;
+    }
+    for (int64_t k = 0; k < across; ++k) to[k] = one[k] | uint32_t{other[k]} << 16;
+  }
+}
+
+#ifdef __SSE2__
+/// Writes eight columns of eight elements as rows.
+static void turn_eight(const uint16_t* columns, int64_t step, uint16_t* to, int64_t next) {
+  __m128i a[8], b[8];
+  for (int k = 0; k < 8; ++k) {
+    a[k] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(columns + k * step));
+  }
+  for (int k = 0; k < 4; ++k) {
+    b[2 * k] = _mm_unpacklo_epi16(a[2 * k], a[2 * k + 1]);
+    b[2 * k + 1] = _mm_unpackhi_epi16(a[2 * k], a[2 * k + 1]);
+  }
+  for (int k = 0; k < 2; ++k) {
+    for (int half = 0; half < 2; ++half) {
+      a[4 * k + 2 * half] = _mm_unpacklo_epi32(b[4 * k + half], b[4 * k + 2 + half]);
+      a[4 * k + 2 * half + 1] = _mm_unpackhi_epi32(b[4 * k + half], b[4 * k + 2 + half]);
+    }
+  }
+  for (int k = 0; k < 4; ++k) {
+    b[2 * k] = _mm_unpacklo_epi64(a[k], a[4 + k]);
+    b[2 * k + 1] = _mm_unpackhi_epi64(a[k], a[4 + k]);
+  }
+  for (int k = 0; k < 8; ++k) _mm_storeu_si128(reinterpret_cast<__m128i*>(to + k * next), b[k]);
+}
+#endif
+
+/// Writes the columns of a matrix as rows.
+static void write_turned(const uint16_t* columns, int64_t step, int64_t rows, int64_t inner,
+                         uint16_t* to) {
+  for (int64_t first = 0; first < rows; first += 8) {
+    for (int64_t k = 0; k < inner; k += 8) {
+      const int64_t down = std::min<int64_t>(8, rows - first),
+                    across = std::min<int64_t>(8, inner - k);
+      const uint16_t* from = columns + k * step + first;
+      uint16_t* const own = to + first * inner + k;
+#ifdef __SSE2__
+      if (down == 8 && across == 8) {
+        turn_eight(from, step, own, inner);
+        continue;
+      }
+#endif
+      for (int64_t j = 0; j < across; ++j, from += step) {
+        for (int64_t i = 0; i < down; ++i) own[i * inner + j] = from[i];
+      }
+    }
+  }
+}
+
+void multiply_halves(const Target& target, const at::Tensor& a, const at::Tensor& b, bool are_pairs,
+                     HalvesMemory& memory) {
+  const auto& [to, adds, scale] = target;
+  const int64_t rows = a.size(0), inner = a.size(1), columns = to.size(1);
+  if (inner == 0) {
+    if (!adds) to.zero_();
+    return;
+  }
+  const auto* first = static_cast<const uint16_t*>(a.const_data_ptr());
+  const void* second = b.const_data_ptr();
+  // Of one row the next one is nowhere.
+  const auto next = [&](const at::Tensor& of, int64_t least) {
+    return rows == 1 ? least : of.stride(0);
+  };
+  int64_t step_a = next(a, inner), step_b = b.stride(0);
+  if (a.stride(1) != 1 && inner > 1) {
+    memory.turned.resize(static_cast<size_t>(rows * inner));
+    write_turned(first, a.stride(1), rows, inner, memory.turned.data());
+    first = memory.turned.data();
+    step_a = inner;
+  }
+  if (!are_pairs) {
+    memory.pairs.resize(static_cast<size_t>((inner + 1) / 2 * columns));
+    write_pairs(static_cast<const uint16_t*>(second), step_b, inner, columns, memory.pairs.data());
+    second = memory.pairs.data();
+    step_b = columns;
+  }
+  const bool is_direct = scale == 1;
+  const at::Tensor found = is_direct ? to : at::empty({rows, columns}, to.options());
+  at::native::cpublas::brgemm(rows, columns, inner, step_a, step_b, next(found, columns),
+                              adds && is_direct, reinterpret_cast<const at::BFloat16*>(first),
+                              static_cast<const at::BFloat16*>(second), found.data_ptr<float>(),
+                              true);
+  if (!is_direct && adds) to.add_(found, scale);
+  if (!is_direct && !adds) to.copy_(found).mul_(scale);
+}
+
+void release_halves() { at::native::cpublas::brgemm_release(true); }
 
 }  // namespace pullback

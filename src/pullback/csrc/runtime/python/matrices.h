@@ -1,7 +1,10 @@
-/// Products of two matrices inside of a thread's work, by BLAS or by oneDNN.
+/// Products of two matrices inside of a thread's work, by BLAS or by oneDNN; of halves by the latter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
 
 namespace pullback {
 
@@ -14,5 +17,23 @@ struct Target {
 
 /// Multiplies two matrices. `by_onednn`: the large ones, all of them of floats.
 void multiply(const Target& target, const at::Tensor& a, const at::Tensor& b, bool by_onednn);
+
+/// Whether this processor multiplies matrices of bfloat16 into floats.
+bool multiplies_halves();
+
+/// What a thread has for itself while it multiplies halves.
+struct HalvesMemory {
+  std::vector<uint32_t> pairs;   // of rows of a second matrix
+  std::vector<uint16_t> turned;  // a first matrix, row by row
+};
+
+/// Multiplies two matrices of bfloat16 into one of floats. The rows of each have no gaps, or of the
+/// first one the columns. `are_pairs`: elements of `b` are two of one column, from rows that follow
+/// on each other.
+void multiply_halves(const Target& target, const at::Tensor& a, const at::Tensor& b, bool are_pairs,
+                     HalvesMemory& memory);
+
+/// Has to be called by each thread that has multiplied halves, when it has multiplied the last.
+void release_halves();
 
 }  // namespace pullback

@@ -4,6 +4,7 @@
 #include "caller.h"
 #include "fields.h"
 #include "loops.h"
+#include "matrices.h"
 #include "shortcuts.h"
 #include "signals.h"
 #include "trial.h"
@@ -51,6 +52,10 @@ PyObject* py_saved(PyObject*, PyObject* object) {
   });
 }
 
+PyObject* py_multiplies_halves(PyObject*, PyObject*) {
+  return PyBool_FromLong(multiplies_halves());
+}
+
 PyMethodDef module_methods[] = {
     {"define", py_define, METH_O, "Define or redefine an operator."},
     {"accelerate", accelerate, METH_O, "Let instances be called in C."},
@@ -58,6 +63,8 @@ PyMethodDef module_methods[] = {
      METH_FASTCALL, "Run a kernel over tasks that threads share."},
     {"launch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(launch)), METH_FASTCALL,
      "Launch a kernel on a GPU."},
+    {"multiplies_halves", py_multiplies_halves, METH_NOARGS,
+     "Tell whether this processor multiplies matrices of bfloat16."},
     {"sweep", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(sweep)), METH_FASTCALL,
      "Run a pass over blocks in threads."},
     {"saved", py_saved, METH_O, "What a node of pullback's saved."},
