@@ -197,6 +197,21 @@ def distance_case(n: int, m: int, d: int) -> Case:
     return Case(name=f"distances {n} × {m} × {d}", line=line, shapes=shapes, eager=eager)
 
 
+def mean_of_words(words: int) -> Case:
+    """Return the mean of a cross-entropy whose scores come from a linear layer."""
+    return Case(
+        name=f"cross-entropy, mean, 1024 × 512 × {words}",
+        line=(
+            "(x[n, d], w[v, d], t[n]: int64) -> l[] = s[n, v] = sum[d](x[n, d]*w[v, d]); "
+            "z[n] = max[v](s[n, v]); "
+            "l = mean[n](z[n] + log(sum[v](exp(s[n, v] - z[n]))) - sum[d](x[n, d]*w[t[n], d]))"
+        ),
+        shapes=((1024, 512), (words, 512)),
+        eager=lambda x, w, t: functional.cross_entropy(x @ w.T, t),
+        classes=words,
+    )
+
+
 ALL = ("plain", "causal", "window", "bias")
 CROSS_ENTROPY = Case(
     name="cross-entropy 1024 × 512 × 32768",
@@ -231,20 +246,9 @@ CASES = (
     ),
     CROSS_ENTROPY,
     in_bfloat16(CROSS_ENTROPY),
-    *(
-        Case(
-            name=f"cross-entropy, mean, 1024 × 512 × {words}",
-            line=(
-                "(x[n, d], w[v, d], t[n]: int64) -> l[] = s[n, v] = sum[d](x[n, d]*w[v, d]); "
-                "z[n] = max[v](s[n, v]); "
-                "l = mean[n](z[n] + log(sum[v](exp(s[n, v] - z[n]))) - sum[d](x[n, d]*w[t[n], d]))"
-            ),
-            shapes=((1024, 512), (words, 512)),
-            eager=lambda x, w, t: functional.cross_entropy(x @ w.T, t),
-            classes=words,
-        )
-        for words in (32768, 131072)
-    ),
+    mean_of_words(32768),
+    mean_of_words(131072),
+    in_bfloat16(mean_of_words(32768)),
     Case(
         name="InfoNCE of pairs 4096 × 256, mean of both ways",
         line=(

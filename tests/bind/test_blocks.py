@@ -522,9 +522,9 @@ def called() -> Generator[list[str]]:
     names: list[str] = []
     compute = panels.compute
 
-    def noted(passing: Passing, *given: object, ways: object) -> list[Tensor | None]:
+    def noted(passing: Passing, *given: object, **how: object) -> list[Tensor | None]:
         names.append(passing.indexed.line.name.partition("_")[2] or "values")
-        return compute(passing, *given, ways=ways)  # pyright: ignore
+        return compute(passing, *given, **how)  # pyright: ignore
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(panels, "compute", noted)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import pullback as pb
-from pullback.bind.dense import blocks, matrices, parts
+from pullback.bind.dense import blocks, looped_pass, matrices, parts
 from pullback.bind.loops import passes
 from pullback.bind.loops.block_loops import BlockLoops
 from pullback.bind.math import samples
@@ -246,21 +246,85 @@ def in_halves(
     )
 
 
-# Of few numbers, and of none beyond another, a sum of products has more digits than its terms.
+# Whose blocks no loop computes here, in single precision neither.
+UNFIT = ("greatest of the row before",)
+
+
+@pytest.mark.parametrize("many", [0, 10**6], ids=["turned", "as they are"])
 @pytest.mark.parametrize(
     "name", telling({n: n for n in LINES}, ["bias", "both ways", "grouped heads"])
 )
 def test_matrices_of_bfloat16_are_multiplied_as_they_are(
-    name: str, halves_run: list[bool], seed: int
+    name: str, many: int, halves_run: list[bool], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """As precise as PyTorch's operations, which round each of them; odd sizes have half a pair."""
+    """What is rounded is rounded once or twice; of odd sizes half a pair is left."""
+    monkeypatch.setattr(looped_pass, "MANY_ROWS", many)
     sizes = {**SIZES, "n": 90, "m": 167, "d": 21, "e": 33}
     for indexed in orders(name):
         for sides in ((32, 96), (3, 5)):
             for got, exact in in_halves(indexed, drawn(indexed, sizes), sides):
-                error = (got.double() - exact).norm() / exact.norm().clamp(min=1e-3)
-                assert error < 2**-7, error
+                if exact.is_floating_point():
+                    assert (got.double() - exact).norm() <= 2**-7 * exact.norm().clamp(min=1e-3)
+                elif name != "place after a sum":  # many are equal in single precision
+                    assert (got == exact).double().mean() > 0.98
+    assert all(halves_run) or name in UNFIT
+
+
+@pytest.mark.parametrize("layout", [turned, apart, expanded])
+@pytest.mark.parametrize("width", [8, 7])
+def test_tensors_of_any_layout_in_bfloat16(
+    layout: Callable[[Tensor], Tensor], width: int, halves_run: list[bool], seed: int
+) -> None:
+    for indexed in orders("bias"):
+        sizes = {**SIZES, "d": width, "e": width}
+        tensors = {k: layout(v) for k, v in drawn(indexed, sizes).items()}
+        for got, exact in in_halves(indexed, tensors, (3, 4)):
+            assert (got.double() - exact).norm() <= 2**-7 * exact.norm()
     assert all(halves_run)
+
+
+def test_bfloat16_has_the_same_bits_for_any_number_of_threads(
+    halves_run: list[bool], seed: int
+) -> None:
+    for indexed in (each for name in ("both ways", "causal") for each in orders(name)):
+        tensors = drawn(indexed, {**SIZES, "n": 130, "m": 150, "d": 8, "e": 8})
+        results: list[list[Tensor]] = []
+        for many in (1, 2, 3):
+            with threads(many):
+                results.append([got for got, _ in in_halves(indexed, tensors, (16, 32))])
+        assert all(all(map(torch.equal, results[0], others)) for others in results[1:])
+    assert all(halves_run)
+
+
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("has_products", [True, False])
+def test_calls_in_half_precision_are_no_further_off_than_torchs(
+    dtype: torch.dtype, *, has_products: bool, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """With a processor's products of bfloat16, and where it has none."""
+    if not has_products:
+        monkeypatch.setattr(matrices, "has_products_of_bfloat16", lambda: False)
+    line = LINES["soft-capping"][0].removeprefix("f")
+    name = f"pbloops::half_{has_products}_{str(dtype)[6:]}"
+    operator = pb.operator(name + line)
+    q, k, v = (torch.randn(n, 40).to(dtype).requires_grad_() for n in (300, 500, 500))
+
+    def eager(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax(5 * torch.tanh(q @ k.T / 5), -1) @ v
+
+    def found(function: Callable[..., Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+        value = function(*given)
+        weights = torch.linspace(-1, 1, value.numel(), dtype=value.dtype).reshape(value.shape)
+        return [value, *torch.autograd.grad(value, given, weights)]
+
+    exact = found(eager, [t.detach().double().requires_grad_() for t in (q, k, v)])
+    for got, theirs, want in zip(
+        found(operator, (q, k, v)), found(eager, (q, k, v)), exact, strict=True
+    ):
+        errors = [(each.double() - want).norm() for each in (got, theirs)]
+        assert got.dtype == dtype
+        assert errors[0] <= 1.7 * errors[1], errors
 
 
 @pytest.mark.parametrize("layout", [turned, apart])

@@ -37,10 +37,10 @@ def computed(
     found: Computed = []
     compute = panels.compute
 
-    def noted(passing: Passing, *given: object, ways: object) -> list[Tensor | None]:
+    def noted(passing: Passing, *given: object, **how: object) -> list[Tensor | None]:
         outputs = zip(passing.indexed.line.outputs, given[2], strict=True)  # pyright: ignore
         found.append(tuple(output.name for output, wanted in outputs if wanted))
-        return compute(passing, *given, ways=ways)  # pyright: ignore
+        return compute(passing, *given, **how)  # pyright: ignore
 
     monkeypatch.setattr(panels, "compute", noted)
     return found
@@ -164,6 +164,20 @@ def test_only_what_is_wanted_is_computed(computed: Computed, seed: int) -> None:
     with torch.no_grad():
         assert torch.equal(op(*given), found)
     assert computed == [("l",)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gradients_in_half_precision(dtype: torch.dtype, computed: Computed, seed: int) -> None:
+    """Those for a gradient of 1 may be below the least float16, for which losses are scaled."""
+    op = operator(MEAN)
+    given = inputs("mean", dtype=dtype)
+    exact = [t.detach().double().requires_grad_() for t in given[:2]]
+    expected = gradients(LINES["mean"][1](*exact, given[2]), exact, 1e4)
+    found = gradients(op(*given), given[:2], 1e4)
+    is_kept = computed[0][1:] == ("unit_grad_x", "unit_grad_w")
+    assert is_kept == (dtype == torch.bfloat16)
+    for got, want in zip(found, expected, strict=True):
+        assert (got.double() - want).norm() < 2**-7 * want.norm()
 
 
 GRADS = (0.0, math.inf, -math.inf, math.nan, 1e-300, 1e300)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind.dense import contraction, evaluate
+from pullback.bind.dense.looped_pass import LoopedPass
 from pullback.bind.dense.parts import (
     Part,
     Parts,
@@ -34,25 +35,19 @@ from pullback.bind.dense.parts import (
 )
 from pullback.bind.dense.space import Space, SpaceCall
 from pullback.bind.loops import block_loops
-from pullback.bind.loops.own_call import convert_scalar
-from pullback.bind.loops.pass_tensors import NOTHING, Held, LaidOut, PassTensor
-from pullback.bind.loops.passes import BlockPass
-from pullback.define.math.block import Block, Labels, Operand, Window
+from pullback.bind.loops.pass_tensors import NOTHING, Held, LaidOut
+from pullback.define.math.block import Block, Labels, Operand
 from pullback.define.math.blocks import Passing, Sweep, Truths
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
-from pullback.define.math.looped_block import LoopedBlock
 from pullback.define.math.node import MAX, READ, SCALAR, Node
-from pullback.define.math.passes import Statistic, Unfit
+from pullback.define.math.passes import Statistic
 
 # A block has so many elements, all batches together, and no fewer rows or columns than LEAST. On a
 # CPU it lies in the cache; on a GPU few large operations are faster than many small ones.
 ELEMENTS = {"cpu": 2**17}
 ELEMENTS_ELSEWHERE = 2**25
 LEAST = 64
-# Of what is added up over rows, and has so many times fewer elements for each column, it takes less
-# to turn the result.
-MANY_ROWS = 8
 
 
 def size_block(
@@ -259,8 +254,6 @@ class Blocks:
                     state = state.narrow(dimension(own.labels, k), part.start, part.length)
             _ = state.add_(result) if how == "add" else state.copy_(result)
 
-    # --- by loops
-
     def run_loops(
         self,
         sweep: Sweep,
@@ -268,108 +261,7 @@ class Blocks:
         held: Held = NOTHING,
     ) -> bool:
         """Run blocks of a pass by products and loops; return False if that cannot be."""
-        kinds = list(dict.fromkeys(block for _, block in found if block is not None))
-        written = [sweep.looped(block) for block in kinds]
-        known = [block for block in written if block is not None]
-        if len(known) < len(kinds) or not self.are_finite(known):
-            return False
-        indexed = self.passing.indexed
-        scalars = {s.name: convert_scalar(s, self.scalars[s.name]) for s in indexed.line.scalars}
-        loops = block_loops.compile_loops(
-            tuple(known),
-            self.call.compute,
-            tuple(scalars),
-            indexed.accuracy,
-            in_halves=self.is_half,
-        )
-        if loops is None:
-            return False
-        if self.is_half:
-            self.turn_sums_over_rows(sweep, known)
-        numbers = {block: k for k, block in enumerate(kinds)}
-        end = max(p.start + p.length for p in (parts[sweep.rows] for parts, _ in found))
-        sources = {
-            name: self.source(sweep, name)
-            for name in dict.fromkeys(n for block in known for n in block.tensors)
-        }
-        try:
-            BlockPass(
-                blocks=known,
-                kinds=[-1 if block is None else numbers[block] for _, block in found],
-                shape=self.sides(sweep),
-                extents=(end, self.extent(sweep.columns)),
-                batches={i: self.number(size) for i, size in sweep.outer.items()},
-                every=[int(extent) for extent in self.space.batch],
-                sources=sources,
-                start=lambda part, k: self.start(sweep, sources[part.tensor], part.windows[k], k),
-                number=self.number,
-                compute=self.call.compute,
-                scalars=tuple(scalars.values()),
-                in_halves=self.is_half,
-                laid=self.laid,
-                held=held,
-            ).run(loops)
-        except Unfit:
-            if not self.is_half:
-                return False
-            self.is_half = False
-            return self.run_loops(sweep, found, held)
-        self.empty.clear()
-        return True
-
-    def turn_sums_over_rows(self, sweep: Sweep, known: Sequence[LoopedBlock]) -> None:
-        """Let columns lie side by side in what products in bfloat16 add up over many rows.
-
-        Else each block's weights are turned for the product, and what is added up is not.
-        """
-        for block in known:
-            written = {each.name for each in (*block.scaled, *block.summed)}
-            for sink in block.sinks:
-                value, labels = self.tensor(sink.own.name), sink.own.labels
-                is_sum = sink.own.index == block.rows and sink.weight in block.multiplied
-                if not is_sum or sink.state.name in written:
-                    continue
-                columns, more = (
-                    dimension(labels, labels.index(index)) % value.dim()
-                    for index in (block.columns, sink.more)
-                )
-                if self.extent(sweep.rows) < MANY_ROWS * value.shape[more]:
-                    continue
-                turned = value.movedim(columns, -1)
-                if turned.is_contiguous():
-                    continue
-                shape, dtype = turned.shape, turned.dtype
-                if sink.own.name in self.empty:
-                    del value, turned, self.values[sink.own.name]  # never are both there
-                    turned = torch.zeros(shape, dtype=dtype, device=self.call.device)
-                self.values[sink.own.name] = turned.contiguous().movedim(-1, columns)
-
-    def are_finite(self, known: Sequence[LoopedBlock]) -> bool:
-        """Return whether all is finite that is multiplied by 0 where a condition does not hold."""
-        parts = {part.name: part.tensor for block in known for part in block.operands}
-        guarded = {s.factor.name for block in known for s in block.sinks if s.is_guarded}
-        return all(contraction.is_finite(self.tensor(parts[name])) for name in guarded)
-
-    def source(self, sweep: Sweep, name: str) -> PassTensor:
-        """Return a tensor of a pass."""
-        return PassTensor(
-            value=self.tensor(name),
-            labels=sweep.tensors[name],
-            is_state=any(own.name == name for own in sweep.statistics),
-        )
-
-    def start(self, sweep: Sweep, source: PassTensor, window: Window | None, k: int) -> int:
-        """Return where along a dimension the first block begins to read, of one row and column.
-
-        Raises:
-            Unfit: some block would read outside of the tensor, where 0 is read.
-        """
-        assert window is not None
-        whole = {i: Part(0, self.extent(i)) for i in sweep.pair}
-        first, last = reach(window, whole, self.call.sizes)
-        if first < 0 or last >= source.value.shape[source.dimension(k)]:
-            raise Unfit
-        return reach(window, dict.fromkeys(sweep.pair, Part(0, 1)), self.call.sizes)[0]
+        return LoopedPass(self, sweep).run(found, held)
 
     # --- by PyTorch's operations
 

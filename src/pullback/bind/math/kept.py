@@ -117,8 +117,11 @@ class LazyKeeping(Lazy):
         """Return how a call keeps statistics of products of matrices, or the gradients."""
         if not by_blocks.keeps(*given):
             return None
-        in_single = find_dtype(given) in HALF
-        wanted = self.wanted_of(given) if self.has_unit_gradients and not in_single else ()
+        dtype = find_dtype(given)
+        in_single = dtype in HALF
+        # Gradients for 1 may be below the least float16, which is what a loss is scaled for.
+        may_keep = self.has_unit_gradients and dtype != torch.float16
+        wanted = self.wanted_of(given) if may_keep else ()
         with derive.lock:
             if (wanted, in_single) not in self.by_wanted:
                 own = self.make_gradients(by_blocks, wanted)
