@@ -73,7 +73,17 @@ static void write_pairs(const uint16_t* rows, int64_t step, int64_t down, int64_
       for (int64_t k = 0; k < across; ++k) to[k] = one[k];
       return;
     }
-    for (int64_t k = 0; k < across; ++k) to[k] = one[k] | uint32_t{other[k]} << 16;
+    int64_t k = 0;
+#ifdef __SSE2__
+    for (; k + 8 <= across; k += 8) {
+      const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(one + k));
+      const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(other + k));
+      auto* const both = reinterpret_cast<__m128i*>(to + k);
+      _mm_storeu_si128(both, _mm_unpacklo_epi16(a, b));
+      _mm_storeu_si128(both + 1, _mm_unpackhi_epi16(a, b));
+    }
+#endif
+    for (; k < across; ++k) to[k] = one[k] | uint32_t{other[k]} << 16;
   }
 }
 
