@@ -226,7 +226,7 @@ def halves_run(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     def noted(self: passes.BlockPass, loops: BlockLoops) -> None:
         run(self, loops)
         if self.compute == torch.float32:
-            found.append(self.in_halves)
+            found.append(self.wide is not None)
 
     monkeypatch.setattr(passes.BlockPass, "run", noted)
     return found
@@ -293,6 +293,27 @@ def test_bfloat16_has_the_same_bits_for_any_number_of_threads(
             with threads(many):
                 results.append([got for got, _ in in_halves(indexed, tensors, (16, 32))])
         assert all(all(map(torch.equal, results[0], others)) for others in results[1:])
+    assert all(halves_run)
+
+
+@pytest.mark.parametrize("wide", ["q", "k"])
+def test_tensors_with_more_digits_keep_them(wide: str, halves_run: list[bool], seed: int) -> None:
+    """Scores of large queries or keys in float32 would be others if these were rounded."""
+    for indexed in orders("bias"):
+        found = in_passes(indexed, pairs_of(indexed))
+        assert found
+        tensors = {
+            name: 16 * tensor.float() if name == wide else tensor.bfloat16()
+            for name, tensor in drawn(indexed, {**SIZES, "n": 60, "m": 70}).items()
+        }
+        exact = {name: tensor.double() for name, tensor in tensors.items()}
+        pairs = zip(
+            both_ways(found, tensors, (32, 32), torch.bfloat16, is_half=True),
+            both_ways(found, exact, (32, 32)),
+            strict=True,
+        )
+        for (got, _), (want, _) in pairs:
+            assert (got.double() - want).norm() <= 2**-7 * want.norm()
     assert all(halves_run)
 
 

@@ -205,6 +205,7 @@ class Blocks:
         found = self.blocks(sweep, only)
         if has_loops(sweep, self.call.device) and self.run_loops(sweep, found):
             return
+        self.empty.clear()
         for parts, block in found:
             if block is not None:
                 self.update(sweep, block, parts)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from pullback.bind.dense import contraction
 from pullback.bind.dense.parts import Part, Parts, dimension, reach
@@ -46,19 +47,19 @@ class LoopedPass:
         known = [block for block in written if block is not None]
         if len(known) < len(kinds) or not self.are_finite(known):
             return False
-        indexed = own.passing.indexed
+        indexed, wide = own.passing.indexed, self.find_wide()
         scalars = {s.name: convert_scalar(s, own.scalars[s.name]) for s in indexed.line.scalars}
         loops = block_loops.compile_loops(
             tuple(known),
             own.call.compute,
             tuple(scalars),
             indexed.accuracy,
-            in_halves=own.is_half,
+            wide=wide,
         )
         if loops is None:
             return False
-        if own.is_half:
-            self.turn_sums_over_rows(known)
+        if wide is not None:
+            self.turn_sums_over_rows(known, wide)
         numbers = {block: k for k, block in enumerate(kinds)}
         end = max(p.start + p.length for p in (parts[sweep.rows] for parts, _ in found))
         sources = {
@@ -78,7 +79,7 @@ class LoopedPass:
                 number=own.number,
                 compute=own.call.compute,
                 scalars=tuple(scalars.values()),
-                in_halves=own.is_half,
+                wide=wide,
                 laid=own.laid,
                 held=held,
             ).run(loops)
@@ -90,15 +91,24 @@ class LoopedPass:
         own.empty.clear()
         return True
 
-    def turn_sums_over_rows(self, known: Sequence[LoopedBlock]) -> None:
+    def find_wide(self) -> frozenset[str] | None:
+        """Return the tensors of the call that have more digits than the bfloat16 it multiplies."""
+        if not self.own.is_half:
+            return None
+        given = self.own.call.arguments.items()
+        real = {n: t for n, t in given if isinstance(t, Tensor) and t.is_floating_point()}
+        return frozenset(name for name, tensor in real.items() if tensor.dtype != torch.bfloat16)
+
+    def turn_sums_over_rows(self, known: Sequence[LoopedBlock], wide: frozenset[str]) -> None:
         """Let columns lie side by side in what products in bfloat16 add up over many rows.
 
         Else each block's weights are turned for the product, and what is added up is not.
         """
         for block in known:
             written = {each.name for each in (*block.scaled, *block.summed)}
+            halves = block.find_halves(wide)
             for sink in block.sinks:
-                is_sum = sink.own.index == block.rows and sink.weight in block.multiplied
+                is_sum = sink.own.index == block.rows and sink.weight in halves
                 if is_sum and sink.state.name not in written:
                     self.turn(sink, block.columns)
 

@@ -53,7 +53,7 @@ def compile_loops(
     scalars: tuple[str, ...],
     accuracy: int,
     *,
-    in_halves: bool = False,
+    wide: frozenset[str] | None = None,
 ) -> BlockLoops | None:
     """Return the loops of some blocks; None if there are none for them.
 
@@ -62,11 +62,11 @@ def compile_loops(
         compute: what is computed in, float32 or float64.
         scalars: the names of the line's scalars, in its order.
         accuracy: of functions, in units in the last place.
-        in_halves: whether what only products of matrices read is bfloat16.
+        wide: the tensors with which bfloat16 is not multiplied; None if nothing is.
     """
     target = Cpu.of("double" if compute == torch.float64 else "float")
     try:
-        kernels = tuple(tuple(write_loops(b, target, scalars, in_halves=in_halves)) for b in blocks)
+        kernels = tuple(tuple(write_loops(b, target, scalars, wide)) for b in blocks)
     except RefusedLoops:
         return None
     texts = [kernel.text for each in kernels for kernel in each]
@@ -87,7 +87,7 @@ _loaded: list[object] = []  # never unloaded
 
 
 def write_loops(
-    block: LoopedBlock, target: Cpu, scalars: Sequence[str], *, in_halves: bool = False
+    block: LoopedBlock, target: Cpu, scalars: Sequence[str], wide: frozenset[str] | None = None
 ) -> list[KernelText]:
     """Return the loops of a block, in order.
 
@@ -102,8 +102,8 @@ def write_loops(
     stored = {"real": real, "int": "int64", "bool": "bool"}
     dtypes = {n.name: stored[n.type] for n in in_order(nodes) if n.op == READ}
     dtypes |= {w.name: stored[w.node.type] for group in groups for w in group}
-    if in_halves:
-        dtypes |= dict.fromkeys(block.multiplied, "bfloat16")
+    if wide is not None:
+        dtypes |= dict.fromkeys(block.find_halves(wide), "bfloat16")
     setting = KernelSetting(
         known={},
         typical={},

@@ -111,7 +111,8 @@ class Steps:
     def __init__(self, written: ProgramTensors, block: LoopedBlock) -> None:
         self.written, self.block, self.call = written, block, written.call
         self.parts = {part.name: part for part in block.operands}
-        self.halves = block.multiplied if self.call.in_halves else frozenset[str]()
+        wide = self.call.wide
+        self.halves = frozenset[str]() if wide is None else block.find_halves(wide)
         self.itemsize = self.call.compute.itemsize
         tiles = self.call.held.tiles
         named = {product.name: block.identity(product) for product in block.products}
@@ -281,7 +282,9 @@ class Steps:
     def contraction(self, product: Contraction) -> list[int]:
         """Return a product of matrices that comes before the loops."""
         rows, columns, bound = self.block.rows, self.block.columns, product.bound
-        form = PAIRS if self.call.in_halves else REAL
+        factors = {self.parts[node.name].tensor for node in (product.rows, product.columns)}
+        wide = self.call.wide
+        form = REAL if wide is None or factors & wide else PAIRS
         if form == PAIRS:
             a, of_a = self.matrix_of_halves(product.rows, rows, bound)
             b, of_b = self.matrix_of_halves(product.columns, bound, columns, PAIRS)

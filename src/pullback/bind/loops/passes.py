@@ -48,7 +48,8 @@ class BlockPass:
         number: returns a size.
         compute: what real numbers are computed in.
         scalars: of the line.
-        in_halves: whether matrices are multiplied in bfloat16.
+        wide: the tensors that are multiplied as real numbers are computed, others in bfloat16; None
+            if all are.
         laid: how tensors of the call have been laid out for passes.
         held: what another pass has in common with it; only rows from its first one on are computed.
     """
@@ -64,7 +65,7 @@ class BlockPass:
     number: Callable[[Affine], int]
     compute: torch.dtype
     scalars: tuple[float, ...]
-    in_halves: bool = False
+    wide: frozenset[str] | None = None
     laid: LaidOut = field(default_factory=LaidOut)
     held: Held = NOTHING
 
@@ -89,7 +90,7 @@ class BlockPass:
             written.memory,
             self.compute == torch.float64,
             matrices.prefers_onednn(self.compute),
-            self.in_halves,
+            self.wide is not None,
             any(block.writes_columns for block in self.blocks),
             bool(self.held.tiles),
             self.parts if written.sums else 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -136,6 +136,16 @@ class LoopedBlock:
             for factor in (product.rows, product.columns)
         ]
         return *factors, product.bound, product.size
+
+    def find_halves(self, wide: Set[str]) -> frozenset[str]:
+        """Return the values of rows and columns that may be bfloat16.
+
+        Args:
+            wide: the tensors with which bfloat16 is not multiplied.
+        """
+        parts = {part.name: part.tensor for part in self.operands}
+        others = {sink.weight for sink in self.sinks if parts[sink.factor.name] in wide}
+        return self.multiplied - others
 
     @cached_property
     def multiplied(self) -> frozenset[str]:
