@@ -271,16 +271,17 @@ def rewrite_nodes(
     change: Callable[[Node], Node],
     ranges: Ranges,
     known: Callable[[Node], Node | None] = lambda node: None,
+    *,
+    simplifies: bool = False,
 ) -> tuple[Node, ...]:
     """Return expressions in which every function is changed, after its operands.
-
-    Sums of what has changed are built again, so that they are those which their text is read as.
 
     Args:
         nodes: the expressions.
         change: returns what replaces a function whose operands have been changed.
         ranges: of their indices.
         known: returns what replaces an expression whose operands are not visited; else None.
+        simplifies: whether sums of what has changed are those which their text would be read as.
     """
     rebuilt: dict[Node, Node] = {}
     moved: dict[str | Node, Affine] = {}
@@ -297,7 +298,9 @@ def rewrite_nodes(
     def again(node: Node, args: tuple[Node, ...]) -> Node:
         if node.op in REDUCTIONS:
             index, body = ranges.opened(node, alone=False)
-            return node if args[0] is body else _reduce(node.op, index, args[0], ranges)
+            if simplifies and args[0] is not body:
+                return _reduce(node.op, index, args[0], ranges)
+            return close(node.op, index, node.size, args[0])
         if node.op in PLACED:
             # A place may be data: `where(r == argmax[k](h[t - 1, k]), ...)`.
             return remake(node, args, lambda place: place.replaced(moved)) if moved else node
@@ -317,6 +320,8 @@ def rewrite_reads(
     change: Callable[[Node], Node],
     ranges: Ranges,
     known: Callable[[Node], Node | None],
+    *,
+    simplifies: bool = False,
 ) -> tuple[Node, ...]:
     """Return expressions in which reads are replaced, in places of other reads as well.
 
@@ -327,11 +332,11 @@ def rewrite_reads(
     def replaced(each: Node) -> Node | None:
         if each.op != READ or not each.args:
             return known(each)
-        inner = rewrite_reads(each.args, change, ranges, known)
+        inner = rewrite_reads(each.args, change, ranges, known, simplifies=simplifies)
         moved: dict[str | Node, Affine] = {
             old: place_of(new) for old, new in zip(each.args, inner, strict=True) if old is not new
         }
         own = remake(each, (), lambda place: place.replaced(moved))
         return known(own) or (own if moved else None)
 
-    return rewrite_nodes(nodes, change, ranges, replaced)
+    return rewrite_nodes(nodes, change, ranges, replaced, simplifies=simplifies)
