@@ -7,9 +7,9 @@ half precision, whose products it adds up in single, more than ten times as fast
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import cache
-from itertools import pairwise
 from time import perf_counter
 
 import torch
@@ -28,8 +28,9 @@ MANY = 2**21
 MOST = 32
 # How much faster it has to be than BLAS: clocks differ by less, so each run takes the same one.
 FASTER = 1.4
-# Rows and columns of the product that is timed, and how often.
-TIMED, TIMES = 256, 4
+# Rows and columns of the product that is timed, and how often: what else a machine does for a few
+# milliseconds decides nothing.
+TIMED, TIMES = 256, 12
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -147,14 +148,18 @@ def is_onednn_faster() -> bool:
     """Return whether oneDNN multiplies matrices clearly faster than BLAS on this machine."""
     if not torch.backends.mkldnn.is_available():
         return False
-    return run_isolated(lambda: FASTER * time(multiply_by_onednn) < time(torch.mm))
+    return run_isolated(lambda: FASTER * time(multiply_by_onednn, torch.mm) < 1)
 
 
-def time(multiply_by: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """Return the seconds that a product takes: the least of a few."""
+def time(
+    one: Callable[[Tensor, Tensor], Tensor], other: Callable[[Tensor, Tensor], Tensor]
+) -> float:
+    """Return how many times as long one way to multiply takes as another one; they take turns."""
     first, second = torch.ones(2, TIMED, TIMED)
-    seconds = [perf_counter()]
+    least = [math.inf, math.inf]
     for _ in range(TIMES):
-        multiply_by(first, second)
-        seconds.append(perf_counter())
-    return min(end - start for start, end in pairwise(seconds))
+        for k, multiply_by in enumerate((one, other)):
+            start = perf_counter()
+            multiply_by(first, second)
+            least[k] = min(least[k], perf_counter() - start)
+    return least[0] / least[1]
