@@ -13,7 +13,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pullback.bind.dense import places, slices
-from pullback.bind.dense.value import Axis, Value, align, join_axes
+from pullback.bind.dense.value import (
+    Axis,
+    Value,
+    align,
+    is_differentiated,
+    is_traced,
+    join_axes,
+)
 from pullback.define.math.index import BATCH, Affine, is_size
 from pullback.define.math.index import size as extent_of
 from pullback.define.math.node import INSIDE, READ, Node
@@ -30,9 +37,12 @@ MOST_PADDING = 4
 def read(dense: Dense, node: Node, env: Env, *, dtype: torch.dtype | None = None) -> Value:
     """Return the elements that a node reads, in a dtype, or in that which the call computes in."""
     if dtype is None and node.type == "real" and any(place.nodes for place in node.places):
-        # What is gathered is converted, and not all that it is gathered from.
-        found = read(dense, node, env, dtype=dense.given(node.name).dtype)
-        return found._replace(data=dense.numbers.tensor(found.data).to(dense.call.compute))
+        given = dense.given(node.name)
+        # What is gathered is converted, and not all that it is gathered from. PyTorch's derivative
+        # of that would be added up in the narrower dtype.
+        if not (is_differentiated(given) or is_traced(given)):
+            found = read(dense, node, env, dtype=given.dtype)
+            return found._replace(data=dense.numbers.tensor(found.data).to(dense.call.compute))
     data, axes, left = spread_places(dense, node, env, dtype)
     by_place: dict[int, Affine] = {}
     for place in left:
