@@ -166,6 +166,7 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     runtimes.configure(mode.current_mode())
 
 
+@pytest.mark.thorough
 def test_the_checks_have_a_limit_that_no_mode_has_to_name(limit: str) -> None:
     # Of its own: all the faults of `k` would take the race detector's compiler ten seconds.
     kernel = f"template <class T> __global__ void k(T* y, const T* x) {{ {ENDLESS} }}"

@@ -121,6 +121,8 @@ def test_coupled_states_with_a_free_dimension_are_those_of_a_loop() -> None:
 
 
 Place = tuple[int, int]
+# What runs in each run.
+ALWAYS = (("window", "loops"), ("front", "steps"), ("front", "cuda"))
 # Of two states in turn: how many earlier ones the second reads of the first, from which step on.
 IN_TURN: dict[str, tuple[str, tuple[Place, ...], tuple[tuple[float, Place], ...]]] = {
     # A window of another state has that of this step.
@@ -172,9 +174,7 @@ def compute_in_turn(kind: str, x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("kind", "way"),
     [
-        pytest.param(
-            kind, way, marks=[pytest.mark.thorough] if way == "cuda" and kind != "front" else []
-        )
+        pytest.param(kind, way, marks=[] if (kind, way) in ALWAYS else [pytest.mark.thorough])
         for kind in IN_TURN
         for way in ("loops", "steps", "cuda")
     ],

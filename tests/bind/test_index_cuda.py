@@ -433,7 +433,8 @@ def launches(run: Any) -> tuple[Any, int]:
 
 
 # A second derivative has a dozen kernels.
-@pytest.mark.parametrize("orders", [1, pytest.param(2, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("orders", [1, 2])
 def test_operators_run_their_cuda_where_cuda_runs_on_the_cpu(orders: int) -> None:
     generator = torch.Generator().manual_seed(0)
     mish = pb.operator(f"on_cpu::mish{orders}{MISH}")

@@ -18,7 +18,7 @@ from pullback.define.dimension import Expression
 from pullback.define.shape import evaluate
 from pullback.diagnostic import PullbackError
 from tests.define.strategies import expressions
-from tests.telling import examples
+from tests.telling import examples, telling
 
 pytestmark = pytest.mark.compiler
 numbers = itertools.count()
@@ -221,7 +221,7 @@ def test_wrong_inputs_are_refused_in_the_same_words_with_and_without_a_gradient(
         assert said[0] == said[1]
 
 
-@pytest.mark.parametrize("line", PAIRS)
+@pytest.mark.parametrize("line", telling({line: line for line in PAIRS}, list(PAIRS)[:1]))
 def test_a_hessian_needs_no_gradient_that_is_left_out(line: str, seed: int) -> None:
     # Of one output by one input, forward over reverse: the dimension of `vmap` is in few tensors.
     operator = pb.operator(f"pbleft::pair{next(numbers)}(x[n], k[n]) -> {line}")

@@ -649,8 +649,9 @@ def cell_steps(x: Tensor, w: Tensor) -> Tensor:
     return torch.stack(found, 1)
 
 
-@pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.thorough), 9])
-@pytest.mark.parametrize("is_small", [True, pytest.param(False, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("steps", [1, 9])
+@pytest.mark.parametrize("is_small", [True, False])
 def test_gates_that_no_gradient_decides_are_computed_before_its_steps(
     steps: int, is_small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,6 +154,7 @@ each_dtype = pytest.mark.parametrize(
 
 
 @pytest.mark.compiler
+@pytest.mark.thorough
 @each_dtype
 def test_a_function_is_not_less_exact_than_what_is_written(dtype: torch.dtype, seed: int) -> None:
     a, b = points(dtype, seed)

@@ -36,6 +36,7 @@ def codes(path: Path) -> list[str]:
     return [finding.code for finding in audit.audit(path).findings]
 
 
+@pytest.mark.thorough
 def test_a_kernel_loads_with_any_pytorch_and_python(wheel: Path) -> None:
     rows = {row.library: row for row in audit.audit(wheel).rows}
     kernel = rows["sample-scale-cpu-baseline.so"]
@@ -43,6 +44,7 @@ def test_a_kernel_loads_with_any_pytorch_and_python(wheel: Path) -> None:
     assert "glibc" in kernel.system
 
 
+@pytest.mark.thorough
 def test_the_runtime_is_tied_to_one_pytorch_and_one_python(wheel: Path) -> None:
     report = audit.audit(wheel)
     (row,) = (row for row in report.rows if row.library.startswith("runtime-"))
@@ -53,10 +55,12 @@ def test_the_runtime_is_tied_to_one_pytorch_and_one_python(wheel: Path) -> None:
     assert f"without a compiler: torch {release} cpython-3" in report.summary
 
 
+@pytest.mark.thorough
 def test_nothing_is_wrong_with_the_wheel(wheel: Path) -> None:
     assert codes(wheel) == []
 
 
+@pytest.mark.thorough
 def test_the_command_prints_a_table(wheel: Path) -> None:
     answer = CliRunner().invoke(app, ["build", str(wheel), "--check"])
     assert answer.exit_code == 0, answer.stderr
@@ -65,6 +69,7 @@ def test_the_command_prints_a_table(wheel: Path) -> None:
     assert "sample-scale-cpu-x86-64-v3.so" in rows
 
 
+@pytest.mark.thorough
 def test_vector_functions_are_those_of_any_pytorch(wheel: Path) -> None:
     binary_rows = {row.torch for row in audit.audit(wheel).rows if "bell" in row.library}
     assert binary_rows <= {"any", "any: its vector functions"}
@@ -138,6 +143,7 @@ def test_code_for_gpus_is_read_from_the_library(tmp_path: Path) -> None:
     assert dict(report.findings[0].evidence)["missing"] == "sm_75, sm_80, sm_86"
 
 
+@pytest.mark.thorough
 def test_a_manifest_that_lists_more_than_there_is(wheel: Path, tmp_path: Path) -> None:
     shutil.unpack_archive(wheel, tmp_path / "wheel", format="zip")
     (manifest,) = tmp_path.rglob("manifest.json")
