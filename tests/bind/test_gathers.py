@@ -93,8 +93,9 @@ def nearest(root: str) -> Any:
     return pb.operator(f"demo::nearest_{root[-4:]}{NEAREST[root]}")
 
 
-@pytest.mark.parametrize("root", telling({name: name for name in NEAREST}, {"a root"}))
-@pytest.mark.parametrize("shape", telling({"few": (300, 310, 3), "many": (90, 100, 40)}, {"many"}))
+@pytest.mark.thorough
+@pytest.mark.parametrize("root", NEAREST)
+@pytest.mark.parametrize("shape", [(300, 310, 3), (90, 100, 40)], ids=["few", "many"])
 def test_where_the_nearest_is_needs_no_matrix_of_pairs(
     root: str, shape: tuple[int, int, int], seed: int
 ) -> None:

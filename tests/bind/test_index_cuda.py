@@ -50,7 +50,7 @@ pytestmark = pytest.mark.compiler
 # maximum gives, borders, whole numbers, scalars.
 FEW = ("softmax", "rowmax", "scaled", "gauss", "pair", "correlate", "counted", "spread")
 # In each run; a unit takes half a second to compile, and a formula has a dozen of them.
-ALWAYS, WATCHED = ("softmax",), ("softmax",)
+ALWAYS = ("softmax",)
 # Sizes of a call that is small, and of one whose last dimensions fit registers.
 SMALL = {"d": 3, "p": 3, "q": 3}
 
@@ -95,7 +95,8 @@ def test_a_loop_in_cuda_computes_what_pytorch_does_in_double(name: str) -> None:
     assert compare(name, Mode(), torch.float64)
 
 
-@pytest.mark.parametrize("name", telling({name: name for name in FEW}, WATCHED))
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", FEW)
 def test_no_loop_has_a_race_in_any_order_of_threads(name: str) -> None:
     for order in ("reverse", "random:3"):
         assert compare(name, Mode(check="race", order=order))

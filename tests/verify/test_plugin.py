@@ -88,6 +88,7 @@ def test_a_fault_fails_the_test_with_the_report(options: tuple[str, ...], tmp_pa
     assert "pytest_plugin.py" not in text
 
 
+@pytest.mark.thorough
 def test_the_short_name_is_left_to_a_plugin_that_has_it(tmp_path: Path) -> None:
     """The package pytest-check is the plugin `check`."""
     (tmp_path / "check.py").write_text(
