@@ -148,10 +148,10 @@ def is_onednn_faster() -> bool:
     """Return whether oneDNN multiplies matrices clearly faster than BLAS on this machine."""
     if not torch.backends.mkldnn.is_available():
         return False
-    return run_isolated(lambda: FASTER * time(multiply_by_onednn, torch.mm) < 1)
+    return run_isolated(lambda: FASTER * compare_times(multiply_by_onednn, torch.mm) < 1)
 
 
-def time(
+def compare_times(
     one: Callable[[Tensor, Tensor], Tensor], other: Callable[[Tensor, Tensor], Tensor]
 ) -> float:
     """Return how many times as long one way to multiply takes as another one; they take turns."""

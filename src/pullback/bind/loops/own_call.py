@@ -237,12 +237,20 @@ def lay_out(tensor: Tensor, operand: Operand) -> Tensor:
         return tensor.contiguous()
     if unit is None or tensor.stride(unit) == 1 or tensor.shape[unit] == 1:
         return tensor
-    # Only what is there once: an expanded tensor is not written out.
+    return write_last(tensor, (unit,))
+
+
+def write_last(tensor: Tensor, last: tuple[int, ...]) -> Tensor:
+    """Return a copy in which some dimensions are the innermost ones.
+
+    Only what is there once is copied: where others are expanded, the copy is too.
+    """
     core = tensor
     for d, stride in enumerate(tensor.stride()):
-        if stride == 0 and d != unit:
+        if stride == 0 and d not in last:
             core = core.narrow(d, 0, 1)
-    return core.movedim(unit, -1).contiguous().movedim(-1, unit).expand(tensor.shape)
+    places = tuple(range(-len(last), 0))
+    return core.movedim(last, places).contiguous().movedim(places, last).expand(tensor.shape)
 
 
 def convert_scalar(parameter: Scalar, value: object) -> float:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pullback.bind.loops.own_call import write_last
 from pullback.define.math.index import BATCH
 
 # The elements of a cache line, at which each row of a block's own memory begins.
@@ -90,7 +91,7 @@ def lay_out_pairs(value: Tensor, down: int, across: int) -> Tensor:
         columns = functional.pad(columns, (0, 1))
     columns = without_gaps(columns)
     if columns.storage_offset() % 2 or any(step % 2 for step in columns.stride()[:-1]):
-        columns = columns.contiguous() if not columns.is_contiguous() else columns.clone()
+        columns = columns.clone(memory_format=torch.contiguous_format)
     pairs = without_gaps(columns.view(torch.int32).mT)
     return pairs.movedim((-2, -1), (down, across))
 
@@ -99,11 +100,7 @@ def without_gaps(value: Tensor) -> Tensor:
     """Return matrices of the last two dimensions, in whose rows elements lie side by side."""
     if value.stride(-1) == 1 and value.stride(-2) >= value.shape[-1]:
         return value
-    core = value
-    for d in range(value.dim() - 2):  # an expanded batch is not written out
-        if value.stride(d) == 0:
-            core = core.narrow(d, 0, 1)
-    return core.contiguous().expand(value.shape)
+    return write_last(value, (value.dim() - 2, value.dim() - 1))
 
 
 def width_of(columns: int) -> int:

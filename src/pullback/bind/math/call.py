@@ -90,6 +90,11 @@ class IndexedCall:
         return [dtype for (spec, dtype), asked in found if asked and not spec.detached]
 
     @property
+    def half(self) -> torch.dtype | None:
+        """The dtype of half precision in which its matrices are multiplied; None if it is none."""
+        return find_half(self.named.values(), self.results, self.outputs.device)
+
+    @property
     def places(self) -> list[int]:
         """Which outputs are wanted."""
         return [k for k, wanted in enumerate(self.outputs.wanted) if wanted]
@@ -166,7 +171,6 @@ def compute_by_pytorch(call: IndexedCall, passing: Passing | None = None) -> lis
         given = call.named.values()
         ways = find_ways(given, call.results, outputs.device, call.indexed.accuracy)
     if passing and not is_captured(outputs.device):
-        half = find_half(call.named.values(), call.results, outputs.device)
         return panels.compute(
             passing,
             call.named,
@@ -175,7 +179,7 @@ def compute_by_pytorch(call: IndexedCall, passing: Passing | None = None) -> lis
             outputs.dtypes,
             outputs.device,
             ways=ways,
-            is_half=half == torch.bfloat16,
+            is_half=call.half == torch.bfloat16,
         )
     empty = [any(type(n) is int and n == 0 for n in shape) for shape in outputs.shapes]
     wanted = [asked and not void for asked, void in zip(outputs.wanted, empty, strict=True)]

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from pullback.bind.dense import blocks, panels, slices
 from pullback.bind.dense.attention import Fused
-from pullback.bind.dense.matrices import find_half
 from pullback.bind.dense.value import is_traced
 from pullback.bind.levels import run_isolated
 from pullback.bind.loops.backends import Backend, CudaBackend, find_backend
@@ -348,7 +347,7 @@ def describe(call: IndexedCall, found: Found) -> str:
         held += panels.held_bytes(own, extent, device, call.sizes, itemsize_of(call))
     by_loops = all(blocks.has_loops(sweep, device) for sweep in sweeps)
     how = " with own loops" if by_loops else ""
-    if by_loops and find_half(call.named.values(), call.results, device):
+    if by_loops and call.half:
         products += " of bfloat16"
     return (
         f"blocks of {rows} x {columns}{how}, {passes}, {products}; {held / 1e6:.2g} MB held, "

@@ -165,11 +165,7 @@ def _shift_reads(formula: Formula, names: FreeNames) -> tuple[Definitions, list[
 
 def _rewrite(node: Node, known: Callable[[Node], Node | None], ranges: Ranges) -> Node:
     """Return an expression with other expressions in place of some reads."""
-    return reduce.rewrite_reads([node], _same, ranges, known, simplifies=True)[0]
-
-
-def _same(node: Node) -> Node:
-    return node
+    return reduce.rewrite_reads([node], lambda each: each, ranges, known, simplifies=True)[0]
 
 
 def jvp(formula: Formula) -> Draft:
