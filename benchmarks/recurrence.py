@@ -351,7 +351,7 @@ def keeping_all() -> Generator[None]:
         recur.LARGE = usual
 
 
-def main(only: Iterable[str] = (), *, budget: float = 0.5) -> None:
+def main(only: Iterable[str] = (), *, budget: float = 2) -> None:
     """Print a table for each number of threads.
 
     Args:

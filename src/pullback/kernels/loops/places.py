@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pullback.define.math.index import Affine, is_size
-from pullback.define.math.node import Node
+from pullback.define.math.index import Affine, at, is_size
+from pullback.define.math.node import EQUAL, INSIDE, Node
 from pullback.kernels.loops.extents import times
 from pullback.kernels.loops.scope import RefusedLoops, Scope
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
+
+# Steps this far from the first or the last one are few.
+NEAR = 8
 
 
 class Places:
@@ -118,16 +121,76 @@ class Places:
 
     def certain(self, place: Affine, size: Affine) -> bool:
         """Return whether an index is inside a size by a test that the lane's loop makes."""
-        outer = self.lane_place()
-        if outer is None or place.nodes or self.emitter.here.edge or self.emitter.backed:
+        scope = self.testing()
+        if scope is None or not self.is_testable(place):
             return False
-        bound = frozenset[str]().union(
-            *(scope.indices for scope in self.emitter.scopes[: outer + 1])
-        )
-        if not place.free - self.emitter.written <= bound:
-            return False
-        self.emitter.scopes[outer].tests[self.test(place, size, self.emitter.scopes[outer])] = None
+        scope.tests[self.test(place, size, scope)] = None
         return True
+
+    def holds(self, condition: Node) -> bool | None:
+        """Return whether a condition on the step holds, by tests that the lane's loop makes.
+
+        At the few steps where they fail, lanes are computed as edges are. None for any other one.
+        """
+        scope, found = self.testing(), self.usual(condition)
+        if scope is None or found is None:
+            return None
+        usual, guards = found
+        for guard in guards:
+            [place] = guard.places
+            if guard.op == INSIDE:
+                scope.tests[self.test(place, guard.size, scope)] = None
+            else:
+                scope.tests[f"({self.place(place, {})}) != 0"] = None
+        return usual
+
+    def usual(self, condition: Node) -> tuple[bool, list[Node]] | None:
+        """Return what a condition is at all steps but a few, and the guards that it is made of.
+
+        None if it is of more than of the step and of where the lanes are.
+        """
+        if condition.op in {INSIDE, EQUAL}:
+            return (condition.op == INSIDE, [condition]) if self.is_usual(condition) else None
+        if condition.op not in {"logical_not", "logical_and", "logical_or"}:
+            return None
+        found = [self.usual(arg) for arg in condition.args]
+        parts = [part for part in found if part is not None]
+        if len(parts) < len(found):
+            return None
+        values, guards = [value for value, _ in parts], [g for _, own in parts for g in own]
+        if condition.op == "logical_not":
+            return not values[0], guards
+        return (all(values) if condition.op == "logical_and" else any(values)), guards
+
+    def is_usual(self, guard: Node) -> bool:
+        """Return whether a guard differs at few steps, the first ones or the last, or at edges."""
+        emitter, [place] = self.emitter, guard.places
+        if emitter.sequential is None or not self.is_testable(place):
+            return False
+        index = emitter.sequential[0]
+        if index not in place.free:
+            return guard.op == INSIDE
+        size = emitter.ranges.size(index)
+        if guard.op == INSIDE:
+            ends = [place - at(index)] if guard.size == size else []
+        else:
+            from_first = place * place.factor(index) - at(index)
+            ends = [from_first, from_first + size]
+        return any(not end.terms and abs(end.constant) <= NEAR for end in ends)
+
+    def testing(self) -> Scope | None:
+        """Return the lane's loop, if it may test something for a whole block of lanes."""
+        outer = self.lane_place()
+        if outer is None or self.emitter.here.edge or self.emitter.backed:
+            return None
+        return self.emitter.scopes[outer]
+
+    def is_testable(self, place: Affine) -> bool:
+        """Return whether a place is known where the lane's loop tests something."""
+        outer = self.lane_place()
+        around = self.emitter.scopes[: outer + 1] if outer is not None else []
+        bound = frozenset[str]().union(*(scope.indices for scope in around))
+        return not place.nodes and place.free - self.emitter.written <= bound
 
     def lane_place(self) -> int | None:
         """Return which of the open loops is that of the lane."""
