@@ -167,15 +167,18 @@ def select_factors(
 
 
 def is_finite(tensor: Tensor | float) -> bool:
-    """Return whether a value has no NaN and no infinity; False where that cannot be seen."""
+    """Return whether a value has no NaN and no infinity; False where that cannot be seen.
+
+    Of values whose range is no number of their type it cannot.
+    """
     if not isinstance(tensor, Tensor):
         return math.isfinite(tensor)
     if is_traced(tensor):
         return False
-    if tensor.numel() == 0:
+    if tensor.numel() == 0 or not tensor.is_floating_point():
         return True
     least, most = torch.aminmax(tensor.detach())
-    return bool(least.isfinite() & most.isfinite())
+    return bool(most - least < math.inf)  # `isfinite` of both takes nine operations
 
 
 def contract_by_pairs(dense: Dense, factors: list[Value], over: Sequence[Axis], env: Env) -> Value:
