@@ -36,7 +36,10 @@ def formula(text: str) -> Formula:
 
 
 def evaluated(
-    indexed: Formula, tensors: Mapping[str, object], dtype: torch.dtype | None = None
+    indexed: Formula,
+    tensors: Mapping[str, object],
+    dtype: torch.dtype | None = None,
+    spare: frozenset[str] = frozenset(),
 ) -> list[Tensor]:
     """Return all outputs of a formula."""
     given = {name: value for name, value in tensors.items() if isinstance(value, Tensor)}
@@ -49,7 +52,9 @@ def evaluated(
     device = next(iter(given.values())).device
     wanted = [True] * len(dtypes)
     watched = any(value.requires_grad for value in given.values())
-    found = evaluate.evaluate(indexed, arguments, sizes, wanted, dtypes, device, reuse=not watched)
+    found = evaluate.evaluate(
+        indexed, arguments, sizes, wanted, dtypes, device, reuse=not watched, spare=spare
+    )
     return [value for value in found if value is not None]
 
 

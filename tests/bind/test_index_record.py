@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -120,3 +121,46 @@ def test_what_is_written_down_is_of_one_operator() -> None:
         given = dict(zip([tensor.name for tensor in operator.line.tensors], tensors, strict=True))
         for _ in range(3):
             torch.testing.assert_close(evaluated(operator, given)[0], reference(*tensors))
+
+
+WORDS = "call(s[v, d], x[n, d], t[n]: int64, u[n]: int64) -> "
+
+
+@pytest.mark.parametrize(
+    ("output", "reference"),
+    [
+        ("y[v, d] = s - sum[n](where(v == t[n], x[n, d], 0))", lambda s, rows: s - rows),
+        ("y[v, d] = s + 2*sum[n](where(v == t[n], x[n, d], 0))", lambda s, rows: s + 2 * rows),
+        ("y[v, d] = 3*s - sum[n](where(v == t[n], x[n, d], 0))", lambda s, rows: 3 * s - rows),
+        ("y[d, v] = s - sum[n](where(v == t[n], x[n, d], 0))", lambda s, rows: (s - rows).T),
+    ],
+)
+def test_rows_are_added_in_memory_that_nothing_else_needs(
+    output: str, reference: Callable[..., Tensor]
+) -> None:
+    """Costs nothing; a cross-entropy's gradient would hold the weights once more."""
+    indexed = formula(WORDS + output)
+    for _ in range(3):
+        s, x, t = torch.randn(50, 3), torch.randn(20, 3), torch.randint(50, (20,))
+        wanted = reference(s, torch.zeros_like(s).index_add(0, t, x))
+        given = {"s": s, "x": x, "t": t, "u": t}
+        before = s.clone()
+        torch.testing.assert_close(evaluated(indexed, given)[0], wanted)
+        assert torch.equal(s, before)
+        [found] = evaluated(indexed, given, spare=frozenset({"s"}))
+        torch.testing.assert_close(found, wanted)
+        assert output.startswith("y[d, v]") or found.data_ptr() == s.data_ptr()
+
+
+def test_a_call_that_is_given_up_has_changed_nothing() -> None:
+    """Another output asks for its places after the first one has been written over `s`."""
+    indexed = formula(
+        WORDS + "(y[v, d], z[v, d]) = y = s - sum[n](where(v == t[n], x[n, d], 0)); "
+        "z = sum[n](where(v == u[n], x[n, d], 0))"
+    )
+    for k in range(4):
+        s, x, t = torch.randn(50, 3), torch.randn(20, 3), torch.randint(50, (20,))
+        wanted = s - torch.zeros_like(s).index_add(0, t, x)
+        given = {"s": s, "x": x, "t": t, "u": t + 100 * (k == 3)}
+        found = evaluated(indexed, given, spare=frozenset({"s"}))
+        torch.testing.assert_close(found[0], wanted)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -40,7 +41,7 @@ from pullback.define.math.block import Block, Labels, Operand
 from pullback.define.math.blocks import Passing, Sweep, Truths
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
-from pullback.define.math.node import MAX, READ, SCALAR, Node
+from pullback.define.math.node import MAX, READ, SCALAR, Node, in_order
 from pullback.define.math.passes import Statistic
 
 # A block has so many elements, all batches together, and no fewer rows or columns than LEAST. On a
@@ -116,11 +117,25 @@ class Blocks:
         left = [asked and value is None for asked, value in zip(wanted, found, strict=True)]
         rest = self.passing.rest
         given = {spec.name: self.values.get(spec.name) for spec in rest.line.tensors}
-        others = self.evaluate(rest, given, self.call.sizes, dtypes, left) if any(left) else found
+        spare = self.spare(found)
+        others = (
+            self.evaluate(rest, given, self.call.sizes, dtypes, left, spare) if any(left) else found
+        )
         return [
             other if value is None else value.to(dtype).contiguous()
             for value, other, dtype in zip(found, others, dtypes, strict=True)
         ]
+
+    def spare(self, outputs: Sequence[Tensor | None]) -> frozenset[str]:
+        """Return the statistics that are none of some outputs, and that all others read once."""
+        own = [each for sweeps in self.passing.sweeps for one in sweeps for each in one.statistics]
+        taken = {id(output) for output in outputs}
+        once = find_read_once(self.passing.rest.nodes)
+        return frozenset(
+            each.name
+            for each in own
+            if each.name in once and id(self.values[each.name]) not in taken
+        )
 
     def run(self) -> None:
         """Compute the statistics, pass by pass."""
@@ -145,13 +160,14 @@ class Blocks:
         as_they_are = tuple(place.index for place in element.places) == labels
         return self.tensor(element.name) if as_they_are else None
 
-    def evaluate(
+    def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
         self,
         formula: Formula,
         given: Mapping[str, object],
         sizes: Mapping[str, object],
         dtypes: Sequence[torch.dtype],
         wanted: Sequence[bool] = (),
+        spare: frozenset[str] = frozenset(),
     ) -> list[Tensor | None]:
         """Return the outputs of a formula in which all places are inside."""
         return evaluate.evaluate(
@@ -163,6 +179,7 @@ class Blocks:
             self.call.device,
             reuse=True,
             is_inside=True,
+            spare=spare,
             ways=self.call.ways,
         )
 
@@ -332,3 +349,10 @@ class Blocks:
         ]
         flags += [is_irregular(own, self.tensor(own.name), again.rows) for own in again.statistics]
         return functools.reduce(torch.logical_or, flags)
+
+
+@functools.lru_cache(maxsize=512)
+def find_read_once(nodes: tuple[Node, ...]) -> frozenset[str]:
+    """Return the tensors that one node alone reads."""
+    many = Counter(node.name for node in in_order(nodes) if node.op == READ)
+    return frozenset(name for name, times in many.items() if times == 1)

@@ -18,16 +18,24 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from pullback.bind.dense import between, cases, places, pointwise, reading, reductions, slices
+from pullback.bind.dense import (
+    between,
+    cases,
+    places,
+    pointwise,
+    reading,
+    reductions,
+    scatter,
+    slices,
+)
 from pullback.bind.dense.elements import Values
 from pullback.bind.dense.prepared import PreparedFormula, prepare_call
-from pullback.bind.dense.space import NO_GPU, Env, GpuWays, Space, SpaceCall, labels_of
+from pullback.bind.dense.space import NO_GPU, Env, GpuWays, Space, SpaceCall
 from pullback.bind.dense.value import Value, align
-from pullback.define.math.bounds import Gather
 from pullback.define.math.cases import Cases
 from pullback.define.math.formula import Formula
-from pullback.define.math.index import Affine, size
-from pullback.define.math.node import ARGMAX, INSIDE, NUMBER, Node
+from pullback.define.math.index import Affine
+from pullback.define.math.node import NUMBER, Node
 from pullback.define.math.program import elementwise
 from pullback.define.shape import Size
 
@@ -42,6 +50,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
     *,
     reuse: bool = False,
     is_inside: bool = False,
+    spare: frozenset[str] = frozenset(),
     ways: GpuWays = NO_GPU,
 ) -> list[Tensor | None]:
     """Return the outputs of a formula, None for those that are not wanted.
@@ -55,6 +64,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
         device: of the tensors.
         reuse: whether unused memory may be written to again: not where a derivative is recorded.
         is_inside: whether all places that data gives are certainly inside.
+        spare: the tensors whose memory nothing else needs.
         ways: how a GPU computes it.
 
     Raises:
@@ -76,12 +86,13 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
             device=device,
             ways=ways,
         )
-        return Dense(known, call, reuse=reuse, is_inside=is_inside).outputs(wanted, dtypes)
+        dense = Dense(known, call, reuse=reuse, is_inside=is_inside, spare=spare)
+        return dense.outputs(wanted, dtypes)
 
     if not reuse:
         return evaluated(arguments)
     # The step of a recurrence may have sizes that none of its tensors has.
-    key = (*wanted, *dtypes, device, ways, *sizes.items())
+    key = (*wanted, *dtypes, device, ways, spare, *sizes.items())
     return known.records.outputs(arguments, key, evaluated)
 
 
@@ -107,20 +118,14 @@ def require_inside(
     """
     known = prepare_call(indexed, arguments)
     require = places.require_once_run if once_run else places.require
-    gathers = {k: [g for g in known.gathers[k] if not is_certain(indexed, g)] for k in outputs}
+    gathers = {
+        k: [each for each in known.gathers[k] if not places.is_certain(indexed, each)]
+        for k in outputs
+    }
     if any(gathers.values()):
         dense = open_dense(indexed, known, arguments, sizes)
         for k, own in gathers.items():
             require(dense, own, dense.env_of(k))
-
-
-def is_certain(indexed: Formula, gather: Gather) -> bool:
-    """Return whether an index is inside wherever it is selected: of a maximum, or under `pad`."""
-    label = labels_of(indexed.line)[gather.read.name][gather.dimension]
-    guards = [c for c in gather.conditions if c.op == INSIDE and c.places[0] == gather.place]
-    return any(guard.size == size(label) for guard in guards) or all(
-        part.op == ARGMAX for part in gather.place.nodes
-    )
 
 
 def compute_places(
@@ -172,14 +177,21 @@ class Dense:
             with.
         inside: places that data gives and that were seen to be inside.
         is_inside: whether all of them are.
+        spare: the tensors whose memory nothing else needs.
         numbers: computes functions of the table, element by element.
     """
 
     def __init__(
-        self, known: PreparedFormula, call: SpaceCall, *, reuse: bool, is_inside: bool = False
+        self,
+        known: PreparedFormula,
+        call: SpaceCall,
+        *,
+        reuse: bool,
+        is_inside: bool = False,
+        spare: frozenset[str] = frozenset(),
     ) -> None:
         self.prepared = known
-        self.is_inside = is_inside
+        self.is_inside, self.spare = is_inside, spare
         self.program = known.program
         self.call = call
         self.space = Space(call)
@@ -380,6 +392,8 @@ class Dense:
                 return slices.reduce_bounded(self, node, env, reductions.compute_max)
             case "div" if (weights := reductions.compute_softmax(self, node, env)) is not None:
                 return weights
+            case "add" | "sub" if (added := scatter.add_into(self, node, env)) is not None:
+                return added
             case _:
                 taken = [self.taken(arg, env) for arg in node.args]
                 args, free = [value for value, _ in taken], [unused for _, unused in taken]

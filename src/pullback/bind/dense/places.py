@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from pullback.bind.dense import slices
+from pullback.bind.dense.space import labels_of
 from pullback.bind.dense.value import Value, align, is_traced, join_axes
 from pullback.define.math import bounds
 from pullback.define.math.bounds import Gather, Maximum
-from pullback.define.math.index import Affine, is_size
-from pullback.define.math.node import ARGMAX, Node
+from pullback.define.math.formula import Formula
+from pullback.define.math.index import Affine, is_size, size
+from pullback.define.math.node import ARGMAX, INSIDE, Node
 from pullback.define.shape import Size
 from pullback.diagnostic import Rule
 
@@ -99,6 +101,15 @@ def compute_inside(dense: Dense, node: Node, env: Env) -> Value:
     if low and high:
         return Value((value.data >= 0) & (value.data < extent), value.axes)
     return Value(value.data >= 0 if low else value.data < extent, value.axes)
+
+
+def is_certain(indexed: Formula, gather: Gather) -> bool:
+    """Return whether an index is inside wherever it is selected: of a maximum, or under `pad`."""
+    label = labels_of(indexed.line)[gather.read.name][gather.dimension]
+    guards = [c for c in gather.conditions if c.op == INSIDE and c.places[0] == gather.place]
+    return any(guard.size == size(label) for guard in guards) or all(
+        part.op == ARGMAX for part in gather.place.nodes
+    )
 
 
 def require(dense: Dense, gathers: Iterable[Gather], env: Env) -> None:

@@ -59,7 +59,8 @@ def read(dense: Dense, node: Node, env: Env, *, dtype: torch.dtype | None = None
         data, found = gather_at(dense, data, found, by_place, env)
     while len(set(found)) < len(found):
         data, found = take_diagonal(data, found)
-    return Value(data, tuple(found), own=bool(by_place))
+    is_spare = node.name in dense.spare and data.shape == dense.given(node.name).shape
+    return Value(data, tuple(found), own=bool(by_place) or is_spare)
 
 
 def spread_places(

@@ -63,6 +63,8 @@ class Recorder(TorchFunctionMode):
         is_complete: whether all of them are there, and the same in each call of these shapes.
         steps: the operations, in their order.
         names: the values of the names in their source.
+        given: where the memory of the tensors is that were given.
+        has_changed: whether a step has written to it.
     """
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
@@ -70,9 +72,10 @@ class Recorder(TorchFunctionMode):
         self.is_complete = True
         self.steps: list[RecordedStep] = []
         self.names: dict[str, object] = {}
-        self.many = 0
+        self.many, self.has_changed = 0, False
         self.numbers = WeakTensorKeyDictionary()
         self.inputs = [self.number(tensor) for tensor in inputs]
+        self.given = {memory_of(tensor) for tensor in inputs} - {0}
 
     def __torch_function__(
         self,
@@ -111,8 +114,12 @@ class Recorder(TorchFunctionMode):
             self.is_complete = False  # data decides how many elements that gives
         elif changes:
             self.steps.append(RecordedStep(call, frozenset(used), changes=True))
+            written = kwargs.get("out", args[0] if args else None)
+            self.has_changed |= any(memory_of(each) in self.given for each in many_of(written))
         elif not any(isinstance(value, Tensor) for value in results):
             self.steps.append(RecordedStep(call, frozenset(used), expected=self.named(result)))
+            # Given up here, a call would leave tensors that it was given as they are not.
+            self.is_complete &= not self.has_changed
         else:
             made = tuple(self.number(v) if isinstance(v, Tensor) else None for v in results)
             one = isinstance(result, Tensor)
@@ -186,6 +193,11 @@ def format_step(step: RecordedStep) -> str:
 def many_of(value: object) -> Sequence[object]:
     """Return the parts of a tuple or list, or the one value."""
     return value if isinstance(value, tuple | list) else (value,)  # pyright: ignore
+
+
+def memory_of(value: object) -> int:
+    """Return where a tensor's memory begins, of which it may be a part."""
+    return value.untyped_storage().data_ptr() if isinstance(value, Tensor) else 0
 
 
 def is_mask(value: object) -> bool:

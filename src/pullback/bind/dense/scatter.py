@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,10 +14,30 @@ from pullback.bind.dense import places
 from pullback.bind.dense.contraction import sum_axes
 from pullback.bind.dense.value import Axis, Value, align, is_differentiated, is_traced, join_axes
 from pullback.define.math.lower import Scatter
+from pullback.define.math.node import SUM, Node
 
 if TYPE_CHECKING:
     from pullback.bind.dense.evaluate import Dense
     from pullback.bind.dense.space import Env
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """What is added up, as rows.
+
+    Attributes:
+        values: the rows.
+        places: which row of the result each is added to; both are flat.
+        many: how many rows the result has.
+        shape: of the result.
+        axes: of the result.
+    """
+
+    values: Tensor
+    places: Tensor
+    many: int
+    shape: Sequence[int]
+    axes: tuple[Axis, ...]
 
 
 def scatter_add(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Value:
@@ -24,6 +45,44 @@ def scatter_add(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Valu
 
     What lies outside the result is dropped.
     """
+    rows = find_rows(dense, scatter, env)
+    values = rows.values
+    result = torch.zeros([rows.many, *values.shape[1:]], dtype=values.dtype, device=values.device)
+    add = result.index_add if is_differentiated(values) else result.index_add_
+    data = add(0, rows.places, values).reshape(rows.shape)
+    if factor != 1:
+        data = data * factor
+    return Value(data, rows.axes)
+
+
+def add_into(dense: Dense, node: Node, env: Env) -> Value | None:
+    """Return `a + b` or `a - b` where `b` is such a sum: its rows are added to `a`, in its memory.
+
+    None where `a` is needed elsewhere, or `b` is something else.
+    """
+    whole, added = node.args
+    if not dense.reuses or added.op != SUM or dense.is_known(added, env):
+        return None
+    sizes = {name: dense.space.whole(env[name]) for name in env if name in added.free}
+    found = dense.program.scatter(added, sizes)
+    if found is None or not all(map(dense.program.is_for_one, node.args)):
+        return None
+    value = dense.one(whole, env)
+    axes = dense.space.axes({name: own for name, own in env.items() if name in node.free})
+    is_spare = value.own and isinstance(value.data, Tensor) and {*value.axes} == {*axes}
+    if not is_spare or value.data.dtype != dense.call.compute:
+        return None
+    dense.taken(whole, env)
+    rows = find_rows(dense, found, env)
+    factor = dense.program.product(added).factor * (-1 if node.op == "sub" else 1)
+    values = rows.values if factor == 1 else rows.values * factor
+    result = align(value, rows.axes).contiguous().view(rows.many, *values.shape[1:])
+    result.index_add_(0, rows.places, values.to(result.dtype))
+    return Value(result.view(rows.shape), rows.axes)
+
+
+def find_rows(dense: Dense, scatter: Scatter, env: Env) -> Rows:
+    """Return what such a sum adds up, and where."""
     inner = {**{i: s for i, s in env.items() if i not in dict(scatter.places)}}
     inner |= dict(scatter.bound)
     at: dict[str, Value] = {}
@@ -54,17 +113,13 @@ def scatter_add(dense: Dense, scatter: Scatter, factor: float, env: Env) -> Valu
     if valid is not None:
         source, flat = select_valid(source, flat, valid)
     shape = [dense.space.length(axis, env) for axis, _ in targets]
-    tail = source.shape[1:]
-    result = torch.zeros([math.prod(shape), *tail], dtype=source.dtype, device=dense.call.device)
-    data = (
-        result.index_add(0, flat, source)
-        if is_differentiated(source)
-        else result.index_add_(0, flat, source)
+    return Rows(
+        values=source,
+        places=flat,
+        many=math.prod(shape),
+        shape=[*shape, *(dense.space.length(axis, inner) for axis in rest)],
+        axes=(*(axis for axis, _ in targets), *rest),
     )
-    data = data.reshape([*shape, *(dense.space.length(axis, inner) for axis in rest)])
-    if factor != 1:
-        data = data * factor
-    return Value(data, (*(axis for axis, _ in targets), *rest))
 
 
 def linearize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pullback.bind.dense import evaluate
+from pullback.bind.dense import places
 from pullback.bind.memo import Memo
 from pullback.define.math import bounds
 from pullback.define.math.formula import Formula
@@ -199,6 +199,6 @@ def make_setting(  # noqa: PLR0913, PLR0917  (the parts of a setting)
             (gather.read.name, gather.dimension)
             for output in outputs
             for gather in bounds.find_gathers(output.node)
-            if not evaluate.is_certain(indexed, gather)
+            if not places.is_certain(indexed, gather)
         ),
     )

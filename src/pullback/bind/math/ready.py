@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from pullback.bind.dense import evaluate
+from pullback.bind.dense import places
 from pullback.bind.loops.own_call import LoopCall, Shape, convert_scalar, lay_out
 from pullback.bind.math.call import Choice, IndexedCall
 from pullback.define.line import Scalar
@@ -199,7 +199,7 @@ class _Maker:
         nodes = absent.drop_absent([self.call.indexed.nodes[k] for k in outputs], set(missing))
         found: dict[str, tuple[int, int]] = {}
         for gather in (gather for node in nodes for gather in bounds.find_gathers(node)):
-            if evaluate.is_certain(self.call.indexed, gather):
+            if places.is_certain(self.call.indexed, gather):
                 continue
             name, least, end = self.find_range(gather)
             known = found.get(name, (least, end))

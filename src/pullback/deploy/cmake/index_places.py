@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pullback.bind.dense import evaluate
+from pullback.bind.dense import places
 from pullback.define.dimension import Batch, Name
 from pullback.define.line import Tensor
 from pullback.define.math import absent, bounds, build
@@ -40,7 +40,7 @@ def find_gathers(formula: Formula, outputs: Sequence[int], present: frozenset[st
     missing = {t.name for t in formula.line.tensors if t.name not in present}
     nodes = absent.drop_absent([formula.nodes[k] for k in outputs], missing)
     found = (gather for node in nodes for gather in bounds.find_gathers(node))
-    return [gather for gather in dict.fromkeys(found) if not evaluate.is_certain(formula, gather)]
+    return [gather for gather in dict.fromkeys(found) if not places.is_certain(formula, gather)]
 
 
 def formula_of_outside(formula: Formula, outputs: Sequence[int], gather: Gather) -> Formula:
