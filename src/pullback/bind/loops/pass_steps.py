@@ -19,7 +19,6 @@ from pullback.bind.loops.pass_tensors import (
     LINE,
     PassTensor,
     lay_out_halves,
-    lay_out_pairs,
     width_of,
 )
 from pullback.define.math.block import Operand as Part
@@ -44,9 +43,8 @@ if TYPE_CHECKING:
 # What stands for a block's own numbers in a program.
 ROWS, COLUMNS, FIRST = -1, -2, {FIRST_ROW: -3, FIRST_COLUMN: -4}
 OWN_MEMORY = -1
-# How matrices are multiplied: as real numbers are computed, in bfloat16, or so that the rows of the
-# second one have been put together two by two.
-REAL, HALVES, PAIRS = range(3)
+# How matrices are multiplied: as real numbers are computed, or in bfloat16.
+REAL, HALVES = range(2)
 
 
 @dataclass
@@ -88,15 +86,16 @@ class ProgramTensors:
         made = self.call.laid.get_or_make(key, value, lambda given: lay_out(given, operand))
         return self.add(key, made)
 
-    def laid_in_halves(self, part: Part, down: int, across: int, form: int) -> tuple[int, Tensor]:
+    def laid_in_halves(self, part: Part, down: int, across: int) -> tuple[int, Tensor]:
         """Return the same of matrices in bfloat16: the dimensions of their rows and columns."""
         source = self.call.sources[part.tensor]
         dims = (source.dimension(down), source.dimension(across))
         if source.is_state:
             raise Unfit  # what is written stays as it is
-        how = lay_out_pairs if form == PAIRS else lay_out_halves
-        key = (part.tensor, form, *dims)
-        made = self.call.laid.get_or_make(key, source.value, lambda given: how(given, *dims))
+        key = (part.tensor, HALVES, *dims)
+        made = self.call.laid.get_or_make(
+            key, source.value, lambda given: lay_out_halves(given, *dims)
+        )
         return self.add(key, made)
 
     def add(self, key: tuple[object, ...], value: Tensor) -> tuple[int, Tensor]:
@@ -264,17 +263,13 @@ class Steps:
             place, steps = self.place(node.name, unit)
         return place, [steps[order.index(down)], steps[unit]]
 
-    def matrix_of_halves(
-        self, node: Node, down: str, across: str, form: int = HALVES
-    ) -> tuple[list[int], list[int]]:
+    def matrix_of_halves(self, node: Node, down: str, across: str) -> tuple[list[int], list[int]]:
         """Return the same of a factor in bfloat16, in whose rows elements lie side by side."""
         part = self.parts[node.name]
         kept = [k for k, index in enumerate(self.block.batches[node.name]) if index is None]
         order = [place.index for place in node.places]
         first, second = (kept[order.index(index)] for index in (down, across))
-        if form == PAIRS and part.windows[first] is not None:
-            raise Unfit  # a block may begin within a pair
-        number, value = self.written.laid_in_halves(part, first, second, form)
+        number, value = self.written.laid_in_halves(part, first, second)
         source = self.call.sources[part.tensor]
         steps = [value.stride(source.dimension(dim)) for dim in (first, second)]
         return self.place_in(part, number, value), steps
@@ -284,13 +279,15 @@ class Steps:
         rows, columns, bound = self.block.rows, self.block.columns, product.bound
         factors = {self.parts[node.name].tensor for node in (product.rows, product.columns)}
         wide = self.call.wide
-        form = REAL if wide is None or factors & wide else PAIRS
-        if form == PAIRS:
-            a, of_a = self.matrix_of_halves(product.rows, rows, bound)
-            b, of_b = self.matrix_of_halves(product.columns, bound, columns, PAIRS)
-        else:
+        if wide is None or factors & wide:
+            form = REAL
             a, of_a = self.matrix(product.rows, rows, bound)
             b, of_b = self.matrix(product.columns, bound, columns)
+        else:
+            form = HALVES
+            a, of_a = self.matrix_of_halves(product.rows, rows, bound)
+            b, of_b = self.matrix_of_halves(product.columns, columns, bound)
+            of_b = of_b[::-1]
         c, of_c = self.place(product.name, None)
         inner = self.call.number(product.size)
         return [form, *a, *b, *c, 0, ROWS, COLUMNS, inner, *of_a, *of_b, *of_c, bits(1.0)]

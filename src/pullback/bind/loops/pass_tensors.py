@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from pullback.bind.loops.own_call import write_last
 from pullback.define.math.index import BATCH
@@ -79,21 +78,6 @@ def lay_out_halves(value: Tensor, down: int, across: int) -> Tensor:
     """Return a tensor in bfloat16, as matrices of two of its dimensions whose rows have no gaps."""
     rows = value.to(torch.bfloat16).movedim((down, across), (-2, -1))
     return without_gaps(rows).movedim((-2, -1), (down, across))
-
-
-def lay_out_pairs(value: Tensor, down: int, across: int) -> Tensor:
-    """Return the same with rows put together two by two: 32 bits that hold both elements.
-
-    Of an odd number of rows the last is beside zeros.
-    """
-    columns = value.to(torch.bfloat16).movedim((across, down), (-2, -1))
-    if columns.shape[-1] % 2:
-        columns = functional.pad(columns, (0, 1))
-    columns = without_gaps(columns)
-    if columns.storage_offset() % 2 or any(step % 2 for step in columns.stride()[:-1]):
-        columns = columns.clone(memory_format=torch.contiguous_format)
-    pairs = without_gaps(columns.view(torch.int32).mT)
-    return pairs.movedim((-2, -1), (down, across))
 
 
 def without_gaps(value: Tensor) -> Tensor:

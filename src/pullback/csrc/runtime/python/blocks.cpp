@@ -103,9 +103,8 @@ struct Memory {
   HalvesMemory halves;
 };
 
-/// What matrices are multiplied into real numbers: those of a program, or of bfloat16; of the second
-/// one rows may have been put together two by two.
-enum class Factors : int64_t { real, halves, pairs };
+/// What matrices are multiplied into real numbers: those of a program, or of bfloat16.
+enum class Factors : int64_t { real, halves };
 
 /// `c = scale a b`, or added to `c`: `m` rows and `n` columns, sums of `k` products.
 struct Product {
@@ -139,16 +138,14 @@ struct Product {
                            at::TensorOptions().dtype(of));
     };
     const Target target{matrix(c, type, rows, columns, steps + 4), adds, scale};
+    const auto of = factors == Factors::real ? type : at::kBFloat16;
+    const at::Tensor first = matrix(a, of, rows, inner, steps),
+                     second = matrix(b, of, inner, columns, steps + 2);
     if (factors == Factors::real) {
-      multiply(target, matrix(a, type, rows, inner, steps),
-               matrix(b, type, inner, columns, steps + 2), by_onednn);
-      return;
+      multiply(target, first, second, by_onednn);
+    } else {
+      multiply_halves(target, first, second, own.halves);
     }
-    const bool are_pairs = factors == Factors::pairs;
-    const at::Tensor second = are_pairs ? matrix(b, at::kInt, (inner + 1) / 2, columns, steps + 2)
-                                        : matrix(b, at::kBFloat16, inner, columns, steps + 2);
-    multiply_halves(target, matrix(a, at::kBFloat16, rows, inner, steps), second, are_pairs,
-                    own.halves);
   }
 };
 

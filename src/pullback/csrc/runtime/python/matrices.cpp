@@ -88,6 +88,49 @@ static void write_pairs(const uint16_t* rows, int64_t step, int64_t down, int64_
 }
 
 #ifdef __SSE2__
+/// Writes four columns of four pairs as rows.
+static void turn_four_pairs(const uint16_t* columns, int64_t step, uint32_t* to, int64_t next) {
+  __m128i a[4], b[4];
+  for (int k = 0; k < 4; ++k) {
+    a[k] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(columns + k * step));
+  }
+  for (int k = 0; k < 2; ++k) {
+    b[k] = _mm_unpacklo_epi32(a[2 * k], a[2 * k + 1]);
+    b[k + 2] = _mm_unpackhi_epi32(a[2 * k], a[2 * k + 1]);
+  }
+  for (int k = 0; k < 2; ++k) {
+    auto* const row = to + 2 * k * next;
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(row), _mm_unpacklo_epi64(b[2 * k], b[2 * k + 1]));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(row + next),
+                     _mm_unpackhi_epi64(b[2 * k], b[2 * k + 1]));
+  }
+}
+#endif
+
+/// Puts elements of columns together two by two, as rows: of an odd number the last is beside 0.
+static void write_pairs_of_columns(const uint16_t* columns, int64_t step, int64_t down,
+                                   int64_t across, uint32_t* to) {
+  constexpr int64_t line = 16;  // columns whose pairs fill a line of the cache
+  for (int64_t first = 0; first < across; first += line) {
+    const int64_t last = std::min(first + line, across);
+    int64_t row = 0;
+#ifdef __SSE2__
+    for (; row + 8 <= down && last - first == line; row += 8) {
+      for (int64_t k = first; k < last; k += 4) {
+        turn_four_pairs(columns + k * step + row, step, to + row / 2 * across + k, across);
+      }
+    }
+#endif
+    for (; row < down; row += 2) {
+      for (int64_t k = first; k < last; ++k) {
+        const uint16_t* const from = columns + k * step + row;
+        to[row / 2 * across + k] = from[0] | (row + 1 < down ? uint32_t{from[1]} << 16 : 0);
+      }
+    }
+  }
+}
+
+#ifdef __SSE2__
 /// Writes eight columns of eight elements as rows.
 static void turn_eight(const uint16_t* columns, int64_t step, uint16_t* to, int64_t next) {
   __m128i a[8], b[8];
@@ -134,7 +177,7 @@ static void write_turned(const uint16_t* columns, int64_t step, int64_t rows, in
   }
 }
 
-void multiply_halves(const Target& target, const at::Tensor& a, const at::Tensor& b, bool are_pairs,
+void multiply_halves(const Target& target, const at::Tensor& a, const at::Tensor& b,
                      HalvesMemory& memory) {
   const auto& [to, adds, scale] = target;
   const int64_t rows = a.size(0), inner = a.size(1), columns = to.size(1);
@@ -142,31 +185,31 @@ void multiply_halves(const Target& target, const at::Tensor& a, const at::Tensor
     if (!adds) to.zero_();
     return;
   }
-  const auto* first = static_cast<const uint16_t*>(a.const_data_ptr());
-  const void* second = b.const_data_ptr();
+  const auto *first = static_cast<const uint16_t*>(a.const_data_ptr()),
+             *second = static_cast<const uint16_t*>(b.const_data_ptr());
   // Of one row the next one is nowhere.
   const auto next = [&](const at::Tensor& of, int64_t least) {
     return rows == 1 ? least : of.stride(0);
   };
-  int64_t step_a = next(a, inner), step_b = b.stride(0);
+  int64_t step_a = next(a, inner);
   if (a.stride(1) != 1 && inner > 1) {
     memory.turned.resize(static_cast<size_t>(rows * inner));
     write_turned(first, a.stride(1), rows, inner, memory.turned.data());
     first = memory.turned.data();
     step_a = inner;
   }
-  if (!are_pairs) {
-    memory.pairs.resize(static_cast<size_t>((inner + 1) / 2 * columns));
-    write_pairs(static_cast<const uint16_t*>(second), step_b, inner, columns, memory.pairs.data());
-    second = memory.pairs.data();
-    step_b = columns;
+  memory.pairs.resize(static_cast<size_t>((inner + 1) / 2 * columns));
+  if (b.stride(0) == 1 && b.stride(1) != 1) {
+    write_pairs_of_columns(second, b.stride(1), inner, columns, memory.pairs.data());
+  } else {
+    write_pairs(second, b.stride(0), inner, columns, memory.pairs.data());
   }
   const bool is_direct = scale == 1;
   const at::Tensor found = is_direct ? to : at::empty({rows, columns}, to.options());
-  at::native::cpublas::brgemm(rows, columns, inner, step_a, step_b, next(found, columns),
+  at::native::cpublas::brgemm(rows, columns, inner, step_a, columns, next(found, columns),
                               adds && is_direct, reinterpret_cast<const at::BFloat16*>(first),
-                              static_cast<const at::BFloat16*>(second), found.data_ptr<float>(),
-                              true);
+                              reinterpret_cast<const at::BFloat16*>(memory.pairs.data()),
+                              found.data_ptr<float>(), true);
   if (!is_direct && adds) to.add_(found, scale);
   if (!is_direct && !adds) to.copy_(found).mul_(scale);
 }

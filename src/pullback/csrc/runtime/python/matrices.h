@@ -23,14 +23,13 @@ bool multiplies_halves();
 
 /// What a thread has for itself while it multiplies halves.
 struct HalvesMemory {
-  std::vector<uint32_t> pairs;   // of rows of a second matrix
+  std::vector<uint32_t> pairs;   // elements of a second matrix from two rows that follow each other
   std::vector<uint16_t> turned;  // a first matrix, row by row
 };
 
-/// Multiplies two matrices of bfloat16 into one of floats. The rows of each have no gaps, or of the
-/// first one the columns. `are_pairs`: elements of `b` are two of one column, from rows that follow
-/// on each other.
-void multiply_halves(const Target& target, const at::Tensor& a, const at::Tensor& b, bool are_pairs,
+/// Multiplies two matrices of bfloat16 into one of floats. The rows of each have no gaps, or the
+/// columns.
+void multiply_halves(const Target& target, const at::Tensor& a, const at::Tensor& b,
                      HalvesMemory& memory);
 
 /// Has to be called by each thread that has multiplied halves, when it has multiplied the last.
