@@ -129,6 +129,41 @@ def test_gradients_of_gradients_agree(name: str, seed: int) -> None:
     require_agreement(gradients_of(gradients_of(formula(LINES[name][0]))), (3, 3))
 
 
+# What a block needs of all rows and columns, as a number or as a place, in tensors and conditions.
+TOTALS = [
+    "l[] = s[n, m] = sum[d](q*k); u = max[i, j](s[i, j]); l = u + log(sum[n, m](exp(s[n, m] - u)))",
+    "l[] = s[n, m] = sum[d](q*k); l = sum[n, m](exp(s[n, m] - max[i](max[j](s[i, j]))))",
+    "l[] = a = argmax[i](sum[j](sum[d](q[i, d]*k[j, d]))); l = sum[n, m](sum[d](q*k*q[a, d]))",
+    "l[n] = a = argmax[i](sum[j](exp(sum[d](q[i, d]*k[j, d])))); "
+    "l = sum[m](where(n == a, 2, 1)*exp(sum[d](q*k)))",
+    "l[n] = a = argmax[i](sum[j](exp(sum[d](q[i, d]*k[j, d])))); "
+    "l = sum[m](where(n + m == a, 2, 1)*exp(sum[d](q*k)))",
+]
+
+
+@pytest.mark.parametrize("sides", [(2, 3), (1, 1)])
+@pytest.mark.parametrize("output", TOTALS)
+def test_a_total_in_a_block_is_that_of_all_rows_and_columns(
+    output: str, sides: Sides, seed: int
+) -> None:
+    """Costs nothing: a block would take its own rows for all."""
+    require_tangents(formula(f"totals(q[n, d], k[m, d]) -> {output}"), sides)
+
+
+@pytest.mark.parametrize("name", telling({n: n for n in LINES if LINES[n][2]}, TWICE))
+def test_tangents_agree(name: str, seed: int) -> None:
+    require_tangents(formula(LINES[name][0]), (2, 3))
+
+
+def require_tangents(indexed: Formula, sides: Sides) -> None:
+    """Compare a line and its tangent by blocks with both as a whole; not all have blocks."""
+    tangents = derivatives.jvp(indexed)
+    assert tangents
+    for each in (indexed, tangents.formula):
+        if in_passes(each, pairs_of(each)):
+            require_agreement(each, sides)
+
+
 def require_agreement(indexed: Formula, sides: Sides) -> None:
     found = in_passes(indexed, pairs_of(indexed))
     assert found

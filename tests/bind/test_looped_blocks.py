@@ -14,10 +14,12 @@ from pullback.bind.dense import blocks, looped_pass, matrices, parts
 from pullback.bind.loops import passes
 from pullback.bind.loops.block_loops import BlockLoops
 from pullback.bind.math import samples
+from pullback.define.math import derived as derivatives
 from pullback.define.math.formula import Formula
 from tests.bind.test_blocks import (
     CPU,
     KINDS,
+    TOTALS,
     Sides,
     both_ways,
     by_pytorch,
@@ -83,6 +85,14 @@ def test_a_line_and_its_gradients_agree(
             require_agreement(indexed, drawn(indexed, {**SIZES, "n": 7, "m": 9}), sides)
     if not is_thorough:
         assert all(loops_run)
+
+
+@pytest.mark.parametrize("output", TOTALS[:-1])  # of the last one there are no blocks
+def test_a_total_in_a_tangent_is_that_of_all_rows_and_columns(output: str, seed: int) -> None:
+    """Costs a compilation each: places of maxima were those in a block."""
+    tangents = derivatives.jvp(formula(f"totals(q[n, d], k[m, d]) -> {output}"))
+    assert tangents
+    require_agreement(tangents.formula, drawn(tangents.formula, SIZES), (2, 3))
 
 
 @pytest.mark.parametrize("name", telling({n: n for n in LINES}, ["window"]))

@@ -96,6 +96,8 @@ class Sweep:
         self.tensors = {**tensors, **every}
         self.vectors: dict[Node, str] = {}
         self.bodies = {own.name: self._with_vectors(own.body) for own in statistics}
+        if any(map(self._has_total, self.bodies.values())):
+            raise Unfit  # it decides where something of rows and of columns is
         self.conditions = intervals.find_conditions(list(self.bodies.values()), self.pair)
         self.data = [node for c in self.conditions for node in self._data_in(c)]
         for node in (*(index(at(name)) for name in sorted(self.pair)), *self.data):
@@ -164,21 +166,29 @@ class Sweep:
         return node if changed is body else close(node.op, opened, node.size, changed)
 
     def _is_condition(self, node: Node) -> bool:
-        return bool(intervals.find_conditions([node], self.pair)) and node.type == "bool"
+        found = intervals.find_conditions([node], self.pair)
+        return bool(found) and node.type == "bool" and not self._has_total(node)
+
+    def _has_total(self, root: Node) -> bool:
+        """Return whether a value needs all rows or all columns: a block has only its own."""
+        extents = [self.whole.ranges[index] for index in self.pair]
+        return any(
+            node.op in REDUCTIONS and node.size in extents and not node.free & self.pair
+            for node in in_order([root])
+        )
 
     def _is_vector(self, node: Node) -> bool:
         """Return whether a value is computed before: it has only rows or only columns.
 
-        Or it is a total of all of them: a block has only its own.
+        Or it is made of a total of all of them, perhaps the place of a maximum.
         """
-        extents = [self.whole.ranges[index] for index in self.pair]
-        is_total = node.op in REDUCTIONS and node.size in extents and not node.free & self.pair
-        if not (is_total or len(node.free & self.pair) == 1) or node.op in (NUMBER, SCALAR):
+        is_of_all = not node.free & self.pair and self._has_total(node)
+        if not (is_of_all or len(node.free & self.pair) == 1) or node.op in (NUMBER, SCALAR):
             return False
         if any(map(self.indices.is_of_batch, node.free - {BATCH})):
             return False  # it has the index of a sum over the batch
         if node.op == READ:
-            return any(place.nodes for place in node.places)
+            return is_of_all or any(place.nodes for place in node.places)
         if self._is_condition(node) or any(name.startswith("#") for name in node.free):
             return False
         return self.running.isdisjoint(names_read([node]))
