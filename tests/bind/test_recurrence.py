@@ -1017,3 +1017,31 @@ def test_a_gradient_in_a_sum_of_another_has_indices_of_its_own(
     )
     for got, want in zip(*gradients, strict=True):
         torch.testing.assert_close(got, want)
+
+
+def test_short_calls_have_a_loop_in_the_end(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Step by step they take longer than a loop in Python, each time. Costs a compilation."""
+    monkeypatch.setattr(recur, "OFTEN", 40)
+    own = pb.operator("recurrence::short(a[t, d], x[t, d]) -> h[t, d] = a*pad(h[t - 1, d]) + x")
+    stepped: list[object] = []
+    step = recur.compute_group
+    monkeypatch.setattr(recur, "compute_group", lambda *given: stepped.append(1) or step(*given))
+
+    def call(steps: int) -> int:
+        """Return how many groups of states PyTorch's operations compute in a call."""
+        stepped.clear()
+        leaves = [torch.randn(steps, 5, dtype=DOUBLE, requires_grad=True) for _ in range(2)]
+        a, x = leaves
+        found = [own(a, x), recurrences.lru(a[None], x[None], torch.zeros(5, dtype=DOUBLE))[0]]
+        torch.testing.assert_close(*found)
+        gradients = (torch.autograd.grad(h.sin().sum(), leaves) for h in found)
+        torch.testing.assert_close(*gradients)
+        return len(stepped)
+
+    assert call(10) == 2
+    calls = [call(10) for _ in range(8)]
+    assert calls[-3:] == [0, 0, 0]
+    # A short one has the loop of a long one of about the same size at once.
+    assert call(60) > 0
+    assert call(64) == 0
+    assert call(59) == 0

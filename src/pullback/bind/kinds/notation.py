@@ -87,6 +87,10 @@ class IndexNotation(Mathematics):
         """Choose again."""
         super().reload()
         self.executor.forget()
+        self.forget_shortcuts()
+
+    def forget_shortcuts(self) -> None:
+        """Find out anew which calls the runtime can make alone."""
         if self.shortcuts:
             self.shortcuts.forget()
 

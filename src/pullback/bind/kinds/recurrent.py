@@ -15,7 +15,7 @@ class Recurrent(IndexNotation):
 
     def make_executor(self) -> RecurrentExecutor:
         """Return what computes states, and then the outputs."""
-        return RecurrentExecutor(self.definition)
+        return RecurrentExecutor(self.definition, self.forget_shortcuts)
 
     @cached_property
     def supplied(self) -> Lazy:

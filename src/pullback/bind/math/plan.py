@@ -225,6 +225,8 @@ def steps_of_states(
         way, reason = _describe_way(scan, group, whole, call.sizes)
         if walks and isinstance(both, NoLoops) and own <= {*names_of(walks.there)}:
             reason += f", all steps are kept: {both.reason}"
+        if isinstance(scan, Loops) and not on_gpu and recur.is_short(plain, group):
+            reason += f"; it is short: PyTorch's operations take the first {recur.OFTEN} steps"
         if there and isinstance(scan, Loops):
             moved, numbers = needed.read + needed.written, scan.add_sizes(call.sizes)
             reason += f"; {describe_launches(scan.own, numbers, moved, there.architecture)}"

@@ -32,9 +32,11 @@ from pullback.kernels.cuda_on_cpu import mode
 
 GroupFunction = Callable[[StatesCall, Group, Mapping[str, Tensor]], dict[str, Tensor]]
 # With fewer elements of its states, no loop is compiled for a call; nor with fewer steps than LONG,
-# each of which takes PyTorch's operations as long as thousands of elements.
+# each of which takes PyTorch's operations as long as thousands of elements. But when such calls
+# have taken OFTEN steps, that has taken about as long as a compiler does.
 FEW = 4096
 LONG = 64
+OFTEN = 4096
 # From so many bytes on, few steps are kept of states that a gradient computes again. In the caches
 # these are computed twice sooner than all are written and read: already from half of that on.
 LARGE = 2**22
@@ -48,12 +50,21 @@ WIDE_ON_GPU, MANY = 32, 2**14
 
 
 class RecurrentExecutor:
-    """The kernel of one operator, on every device."""
+    """The kernel of one operator, on every device.
 
-    def __init__(self, definition: Definition) -> None:
-        self.definition = definition
+    Attributes:
+        changed: is called when calls of some kind are computed in another way from now on.
+        prepared: what follows from the shapes and dtypes of calls.
+        stepped: how many steps short calls have taken.
+        looped: the kinds of calls that have loops.
+    """
+
+    def __init__(self, definition: Definition, changed: Callable[[], None]) -> None:
+        self.definition, self.changed = definition, changed
         self.known: Memo[Key, RecurrentCall] = Memo()
         self.prepared: Memo[execute.Key, PreparedStates] = Memo()
+        self.stepped: Memo[execute.Key, int] = Memo()
+        self.looped: Memo[tuple[object, ...], None] = Memo()
         self.counts = execute.find_counts(definition)
 
     def __call__(self, *arguments: object, output_mask: list[bool] | None = None) -> object:
@@ -68,6 +79,8 @@ class RecurrentExecutor:
                 # What is captured is not what later calls shall be.
                 if not execute.is_captured(known.call.outputs.device):
                     self.prepared[key] = known
+            elif known.short:
+                known = self.once_more(key, known, given)
             return kernel.unwrap_single(known.compute(arrange.name_arguments(known.line, given)))
 
     def by_pytorch(
@@ -91,24 +104,51 @@ class RecurrentExecutor:
 
     def forget(self) -> None:
         """Choose again."""
-        self.known.clear()
-        self.prepared.clear()
+        for known in (self.known, self.prepared, self.stepped, self.looped):
+            known.clear()
+
+    def once_more(
+        self, key: execute.Key, known: PreparedStates, given: tuple[object, ...]
+    ) -> PreparedStates:
+        """Return what computes a short call: from some time on, loops."""
+        many = self.stepped[key] = (self.stepped.get(key) or 0) + known.short
+        if many >= OFTEN:
+            known = self.prepared[key] = self.prepare(given, is_often=True)
+            self.changed()
+        return known
 
     def find(self, call: IndexedCall) -> RecurrentCall:
         """Return what follows from which tensors a call has, and which outputs are wanted."""
         return self.known.get_or_make(key_of(call), lambda: RecurrentCall.of_call(call))
 
-    def prepare(self, given: tuple[object, ...]) -> PreparedStates:
-        """Return what follows from the shapes and dtypes of a call."""
+    def prepare(self, given: tuple[object, ...], *, is_often: bool = False) -> PreparedStates:
+        """Return what follows from the shapes and dtypes of a call; of a short one, if it is often.
+
+        A short one has the loops that a longer one has.
+        """
         call = call_of(self.definition, given)
         known = self.find(call)
         plain = states_call(known, call)
         captured, on_gpu = execute.is_captured(plain.device), is_for_gpu(plain.device)
-        worth = [
+        candidates = [
             not captured
-            and _is_worth_a_loop(plain, group)
+            and _has_elements(plain, group)
             and not is_cumulative(plain, group, whole, on_gpu=on_gpu)
             for group, whole in zip(known.formula.groups, known.wholes, strict=True)
+        ]
+        short = sum(
+            count_steps(plain, group)
+            for group, is_candidate in zip(known.formula.groups, candidates, strict=True)
+            if is_candidate and is_short(plain, group)
+        )
+        kind = known.kind(call, plain.compute)
+        if is_often or kind in self.looped:
+            short = 0
+        elif not short:
+            self.looped[kind] = None
+        worth = [
+            is_candidate and not (short and is_short(plain, group))
+            for group, is_candidate in zip(known.formula.groups, candidates, strict=True)
         ]
         scans: dict[int, Loops | NoLoops] = {}
         if all(worth):
@@ -121,6 +161,7 @@ class RecurrentExecutor:
             known=known,
             call=replace(call, named={}),
             worth=tuple(worth),
+            short=short,
             keeps_few=all(worth) and has_large_states(known, call, on_gpu=on_gpu),
             is_small=many < FEW,
             is_recorded=not any(worth) and (many < FEW or not known.left),
@@ -136,6 +177,7 @@ class PreparedStates:
         known: what follows from which tensors are there.
         call: without its arguments.
         worth: whether each group has enough elements, or steps, for a loop.
+        short: how many steps groups take that have too few.
         keeps_few: whether only some steps are kept of states that are computed twice.
         is_small: whether PyTorch's operations compute what is no state.
         is_recorded: whether they compute everything, and are recorded.
@@ -146,6 +188,7 @@ class PreparedStates:
     known: RecurrentCall
     call: IndexedCall
     worth: tuple[bool, ...] = ()
+    short: int = 0
     keeps_few: bool = False
     is_small: bool = True
     is_recorded: bool = False
@@ -322,12 +365,20 @@ def is_for_gpu(device: torch.device) -> bool:
     return device.type != "cpu" or mode.is_chosen()
 
 
-def _is_worth_a_loop(call: StatesCall, group: Group) -> bool:
-    """Return whether a group has enough elements, or steps."""
-    states = [[call.number(extent) for extent in state.extents] for state in group.states]
-    many = sum(math.prod(own) for own in states)
-    first = group.states[0]
-    steps = sum(states[0][first.indices.index(index)] for index, _ in group.weights)
+def is_short(call: StatesCall, group: Group) -> bool:
+    """Return whether a group has so few elements, and steps, that no loop is compiled for it."""
     # On a GPU a launch for each operation of each step takes longer than all steps in a loop.
-    is_enough = many >= FEW or steps >= LONG or is_for_gpu(call.device)
-    return is_enough and all(min(own, default=1) > 0 for own in states)
+    if is_for_gpu(call.device) or count_steps(call, group) >= LONG:
+        return False
+    return sum(math.prod(map(call.number, state.extents)) for state in group.states) < FEW
+
+
+def count_steps(call: StatesCall, group: Group) -> int:
+    """Return how many steps, or fronts, a group has."""
+    first = group.states[0]
+    own = (first.extents[first.indices.index(index)] for index, _ in group.weights)
+    return sum(map(call.number, own))
+
+
+def _has_elements(call: StatesCall, group: Group) -> bool:
+    return all(call.number(extent) > 0 for state in group.states for extent in state.extents)

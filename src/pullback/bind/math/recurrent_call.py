@@ -250,6 +250,13 @@ class RecurrentCall:
             return next((other for other in others if other.own.brought), none)
         return found
 
+    def kind(self, call: IndexedCall, compute: torch.dtype) -> tuple[object, ...]:
+        """Return what decides which loops the groups of a call have."""
+        backend = find_backend(call.outputs.device)
+        sizes = round_sizes(self.formula, call.sizes, backend.parts if backend else 1)
+        tensors = ((n, v.dtype) for n, v in call.named.items() if isinstance(v, Tensor))
+        return (key_of(call), backend, compute, *tensors, *sizes.items())
+
     def candidate(
         self, place: int, call: IndexedCall, compute: torch.dtype, backend: Backend
     ) -> Loops | NoLoops:

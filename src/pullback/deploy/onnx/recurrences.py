@@ -45,7 +45,7 @@ def body_of(call: OnnxCall, exporter: Exporter) -> Body:
         Underivable: it cannot be traced.
     """
     states = partial(states_by_scan, exporter=exporter)
-    function = partial(RecurrentExecutor(call.definition).by_pytorch, states=states)
+    function = partial(RecurrentExecutor(call.definition, lambda: None).by_pytorch, states=states)
     return reference.body_of(call, function, exporter)
 
 
