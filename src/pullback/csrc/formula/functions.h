@@ -70,13 +70,14 @@ PULLBACK_INLINE V frac(V x) {
 }
 
 // The comparisons are written so that a NaN is kept (maximum), ignored (fmax), or gives 0 (sign).
+// Of a maximum of many `a` is one of all before: comparing it with itself takes GCC exponential time.
 template <class V>
 PULLBACK_INLINE V maximum(V a, V b) {
-  return where(logical_or(gt(a, b), ne(a, a)), a, b);
+  return where(logical_or(le(a, b), ne(b, b)), b, a);
 }
 template <class V>
 PULLBACK_INLINE V minimum(V a, V b) {
-  return where(logical_or(lt(a, b), ne(a, a)), a, b);
+  return where(logical_or(ge(a, b), ne(b, b)), b, a);
 }
 template <class V>
 PULLBACK_INLINE V fmax(V a, V b) {
