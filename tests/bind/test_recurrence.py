@@ -1067,3 +1067,31 @@ def test_maxima_of_many_compile_in_seconds(seed: int) -> None:
     given = (start, move, emit)
     gradients = (torch.autograd.grad(value.sin().sum(), given) for value in (found, wanted))
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize(
+    ("line", "parameters", "outputs"),
+    [
+        pytest.param(
+            "(D[i, j], g: float) -> R[i, j] = D - g*logaddexp(-R[i - 1, j - 1]/g, "
+            "logaddexp(-R[i - 1, j]/g, -R[i, j - 1]/g)); R[-1, -1] = 0; R[-1, j] = inf; "
+            "R[i, -1] = inf",
+            "g: float, R[i, j], grad[i, j]",
+            "grad_D[i, j]",
+            id="dtw",
+        ),
+        pytest.param(
+            "(x[t], a[], h0[2]) -> h[t] = x + a*h[t - 2]; h[-1] = h0[1]; h[-2] = h0[0]",
+            "a[], h0[2], h[t], grad[t]",
+            "(grad_x[t], grad_a[], grad_h0[i < 2])",
+            id="two back",
+        ),
+    ],
+)
+def test_a_derivative_as_it_is_shown_is_a_line_as_well(
+    line: str, parameters: str, outputs: str, request: pytest.FixtureRequest
+) -> None:
+    """A user gives what `derivative()` prints to `pb.operator`. Costs nothing."""
+    name = f"shown{request.node.callspec.id.split()[0]}"
+    shown = pb.operator(f"recurrence::{name}{line}").derivative().computed
+    pb.operator(f"recurrence::{name}_again({parameters}) -> {outputs} = {shown}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,3 +104,29 @@ def test_range_that_is_inferred_is_the_largest_in_which_all_reads_are_inside(
         for i in range(max(extent, 0) + 1):
             inside = all(a * i + b * (p - 1) + c < n for a, b, c in reads)
             assert inside == (i < extent), (shown, n, p, i, extent)
+
+
+ACCEPTED = [
+    "y[n] = where(n == 0 or n == 1, 5, x[n - 2])",
+    "y[n] = where(n == 0, 1, where(n == 1, 5, x[n - 2]))",
+    "y[n] = where(n == 1, 1, where(n == 0, 5, x[n - 2]))",
+    "y[n] = where(n != 0 and n != 1, x[n - 2], 3)",
+    "y[n] = where(n == size(n) - 1 or n == size(n) - 2, 1, x[n + 2])",
+    "y[n, m] = where(n == 0 and m == 0, 1, where(n == 0, 2, x[n - 1]*z[m]))",
+    "y[n, m] = where(n == 0 and m == 0, 1, where(n == 0, z[m - 1], where(m == 0, x[n - 1], "
+    "x[n - 1]*z[m - 1])))",
+]
+REFUSED = [
+    "y[n] = where(n == 0 or n == 2, 5, x[n - 2])",
+    "y[n] = where(n == 0 and n == 1, 5, x[n - 2])",
+    "y[n, m] = where(n == 0 and m == 0, 1, x[n - 1]*z[m])",
+    "y[n, m] = where(n == 0 and m == 0, 1, where(n == 0, z[m - 1], x[n - 1]*z[m - 1]))",
+]
+
+
+@pytest.mark.parametrize("output", ACCEPTED + REFUSED)
+def test_what_several_conditions_exclude_together_is_known(output: str) -> None:
+    """Boundaries of states and their derivatives are printed so. Costs nothing."""
+    refused = pytest.raises(PullbackError, match="PB141") if output in REFUSED else nullcontext()
+    with refused:
+        notation.parse(parse(f"demo::f(x[n], z[m]) -> {output}"))

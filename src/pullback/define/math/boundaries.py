@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pullback.define.math import build
+from pullback.define.math.facts import is_positive
 from pullback.define.math.index import BATCH, Affine, at
-from pullback.define.math.inside import OutOfBounds, format_size, is_positive
+from pullback.define.math.inside import OutOfBounds, format_size
 from pullback.define.math.node import Node, Type, equal, is_number, number, read
 from pullback.define.math.node import index as index_number
 from pullback.define.math.subscripts import Access, Index, NamedValue, Statement, is_batch

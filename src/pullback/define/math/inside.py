@@ -2,75 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from pullback.define.math import node, show
-from pullback.define.math.index import Affine, never_negative
-from pullback.define.math.node import Node, place_of
-from pullback.define.math.ranges import Ranges
+from pullback.define.math.facts import Fact, is_positive
+from pullback.define.math.index import Affine
 from pullback.define.math.subscripts import Access, FormulaProgram, Scope
 from pullback.diagnostic import PullbackError, Rule
 
 OutOfBounds = Rule("PB141", "out-of-bounds-read")
-OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
-def derive_facts(condition: Node, holds: bool, ranges: Ranges) -> list[Affine]:  # noqa: PLR0911
-    """Return sums of indices that are not negative where a condition holds, or where it does not.
-
-    Not all of them: those that `or` implies are left out.
-    """
-    match condition.op:
-        case "logical_and" | "logical_or" if holds == (condition.op == "logical_and"):
-            return [fact for part in condition.args for fact in derive_facts(part, holds, ranges)]
-        case "logical_not":
-            return derive_facts(condition.args[0], not holds, ranges)
-        case "inside" if holds:
-            place = condition.places[0]
-            return [place, condition.size - place - 1]
-        case "equal":
-            return _derive_from_comparison("eq" if holds else "ne", condition.places[0], ranges)
-        case "lt" | "le" | "gt" | "ge" | "eq" | "ne" as name:
-            x, y = condition.args
-            if x.type != "int" or y.type != "int":
-                return []
-            name = name if holds else OPPOSITE[name]
-            return _derive_from_comparison(name, place_of(x) - place_of(y), ranges)
-        case _:
-            return []
-
-
-def _derive_from_comparison(name: str, difference: Affine, ranges: Ranges) -> list[Affine]:
-    """Return what follows from `difference < 0` and the like."""
-    match name:
-        case "lt":
-            return [-difference - 1]
-        case "le":
-            return [-difference]
-        case "gt":
-            return [difference - 1]
-        case "ge":
-            return [difference]
-        case "eq":
-            return [difference, -difference]
-        case _:
-            # A value that is not the least is at least one more.
-            either = (difference, -difference)
-            return [side - 1 for side in either if is_positive(side, (), ranges)]
-
-
-def is_positive(place: Affine, facts: Sequence[Affine], ranges: Ranges) -> bool:
-    """Return whether a sum of indices is certainly 0 or more where some others are."""
-    pairs = (x + y for x, y in itertools.combinations(facts, 2))
-    for known in (Affine(0), *facts, *pairs):
-        bounds = ranges.bounds(place - known)
-        if bounds is not None and never_negative(bounds[0]):
-            return True
-    return False
-
-
-def require(program: FormulaProgram, scope: Scope, access: Access, facts: Sequence[Affine]) -> None:
+def require(program: FormulaProgram, scope: Scope, access: Access, facts: Sequence[Fact]) -> None:
     """Stop at a read that may be outside of its tensor.
 
     Raises:
@@ -81,7 +24,7 @@ def require(program: FormulaProgram, scope: Scope, access: Access, facts: Sequen
         raise _outside(program, scope, access, below=below)
 
 
-def is_inside(program: FormulaProgram, access: Access, facts: Sequence[Affine]) -> bool:
+def is_inside(program: FormulaProgram, access: Access, facts: Sequence[Fact]) -> bool:
     """Return whether a read is certainly inside its tensor."""
     if access.weak and program.trusted:
         return True

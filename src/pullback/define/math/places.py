@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+from pullback.define.math.facts import Fact
 from pullback.define.math.functions import CONSTANTS
 from pullback.define.math.grammar import UnknownFormulaName
 from pullback.define.math.index import BATCH, Affine, at
@@ -63,7 +64,7 @@ class PlaceReader(Reader):
         self.open = open
         self.scope: dict[str, Index] = {}
         self.parameters: dict[str, Index] = {}
-        self.facts: list[Affine] = []
+        self.facts: list[Fact] = []
         self.weak = 0
         self.part: Open | None = None
         self.outside: list[Node] | None = None  # the guards of the read that is padded

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from pullback.define.math import build, inside, reduce
 from pullback.define.math.boundaries import read_state
+from pullback.define.math.facts import Fact, derive_facts
 from pullback.define.math.formula import FormulaDimensions
 from pullback.define.math.functions import CONSTANTS
 from pullback.define.math.grammar import UnknownFormulaName, constant
@@ -74,7 +75,7 @@ class IndexReader(PlaceReader):
         found = [self.expression(values[0])]
         for value in values[1:]:
             ranges = self.program.ranges
-            known = [fact for each in found for fact in inside.derive_facts(each, True, ranges)]
+            known = [fact for each in found for fact in derive_facts(each, True, ranges)]
             with self.under(known) if known else nullcontext():
                 found.append(self.expression(value))
         return found
@@ -154,12 +155,12 @@ class IndexReader(PlaceReader):
         decides = self.expression(condition)
         values: list[Node] = []
         for branch, holds in zip(branches, (True, False), strict=True):
-            with self.under(inside.derive_facts(decides, holds, self.program.ranges)):
+            with self.under(derive_facts(decides, holds, self.program.ranges)):
                 values.append(self.expression(branch))
         return self.apply(tree, "where", decides, *values)
 
     @contextmanager
-    def under(self, facts: Sequence[Affine]) -> Generator[None]:
+    def under(self, facts: Sequence[Fact]) -> Generator[None]:
         """Read a selected expression: these sums of indices are not negative there."""
         before = self.facts
         self.facts = [*before, *facts]
@@ -271,7 +272,7 @@ class IndexReader(PlaceReader):
                 self.require(reached, self.facts)
         self.outside = outside
 
-    def require(self, access: Access, facts: Sequence[Affine]) -> None:
+    def require(self, access: Access, facts: Sequence[Fact]) -> None:
         """Stop at a read that may be outside; a part's reads are checked where the part is used."""
         if self.part is None:
             inside.require(self.program, {**self.parameters, **self.scope}, access, facts)

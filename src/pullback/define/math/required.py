@@ -12,9 +12,10 @@ from weakref import WeakKeyDictionary
 
 from pullback.define.math import bounds, show
 from pullback.define.math.extents import evaluate_size
+from pullback.define.math.facts import Fact, derive_facts, is_positive, list_sums
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine, is_size, size
-from pullback.define.math.inside import OutOfBounds, derive_facts, is_positive
+from pullback.define.math.inside import OutOfBounds
 from pullback.define.math.node import (
     ARGMAX,
     EQUAL,
@@ -44,12 +45,12 @@ class Check:
     Attributes:
         node: the read or maximum.
         around: the reductions that it is in.
-        facts: in a branch of `where`: sums of indices that are not negative where it is taken.
+        facts: in a branch of `where`: what is known of indices where it is taken.
     """
 
     node: Node
     around: Reductions
-    facts: tuple[Affine, ...] = ()
+    facts: tuple[Fact, ...] = ()
 
 
 _checks: WeakKeyDictionary[Node, tuple[Check, ...]] = WeakKeyDictionary()
@@ -145,7 +146,7 @@ def _require_branches(
     for check in _branches[root]:
         around = {bound: evaluate_size(extent, sizes) or 0 for bound, extent in check.around}
         extents = {**own, **around}
-        taken = all(_ends(fact, extents, sizes)[1] >= 0 for fact in check.facts)
+        taken = all(_may_hold(fact, extents, sizes) for fact in check.facts)
         if taken and all(extent > 0 for extent in around.values()):
             _require_read(indexed, check.node, extents, sizes, check)
 
@@ -170,7 +171,7 @@ def _iter_guarded(root: Node, ranges: Ranges) -> Iterator[Check]:
             condition, *branches = node.args
             for branch, holds in zip(branches, (True, False), strict=True):
                 known = derive_facts(condition, holds, Ranges({**ranges.sizes, **dict(around)}))
-                known = [fact for fact in known if not is_data(fact)]
+                known = [fact for fact in known if not any(map(is_data, list_sums([fact])))]
                 more = tuple(dict.fromkeys((*check.facts, *known)))
                 # A branch without facts about indices is still a branch.
                 left.append(Check(branch, around, more or (Affine(0),)))
@@ -266,10 +267,17 @@ def list_left(check: Check, place: Affine, extent: Affine) -> tuple[list[Affine]
 
     If all of one list are negative, the read is inside only because sizes are 1 or more.
     """
-    pairs = (x + y for x, y in itertools.combinations(check.facts, 2))
-    known = (Affine(0), *check.facts, *pairs)
+    facts = [*list_sums(check.facts)]
+    known = (Affine(0), *facts, *(x + y for x, y in itertools.combinations(facts, 2)))
     before, behind = ([end - fact for fact in known] for end in (place, extent - 1 - place))
     return before, behind
+
+
+def _may_hold(fact: Fact, extents: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
+    """Return whether a fact holds for some values of the indices."""
+    if isinstance(fact, Affine):
+        return _ends(fact, extents, sizes)[1] >= 0
+    return any(all(_may_hold(own, extents, sizes) for own in option) for option in fact.options)
 
 
 def _ends(place: Affine, extents: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[int, int]:

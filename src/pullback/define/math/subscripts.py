@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pullback.define.math import node, reduce
+from pullback.define.math.facts import Fact
 from pullback.define.math.index import BATCH, Affine, at, is_fixed, is_size
 from pullback.define.math.node import INDEX, READ, REDUCTIONS, Node, Type
 from pullback.define.math.ranges import Ranges
@@ -61,7 +62,7 @@ class Access:
 
 
 # Reads by their place, its extent, and the sums of indices that are not negative where they are.
-Open = dict[tuple[Affine, Affine, tuple[Affine, ...]], Access]
+Open = dict[tuple[Affine, Affine, tuple[Fact, ...]], Access]
 
 
 @dataclass(eq=False)

@@ -60,7 +60,7 @@ class SizeChecks:
                 left = required.list_left(check, place, extent)
             facts, before, behind = (
                 arrays.table("Span", [self.span(each, ranges) for each in spans])
-                for spans in (check.facts, *left)
+                for spans in ([f for f in check.facts if isinstance(f, Affine)], *left)
             )
             yield format_fields(
                 output=str(output),
