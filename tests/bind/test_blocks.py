@@ -23,9 +23,9 @@ from pullback.bind.math import choose, passing, samples
 from pullback.define import shape
 from pullback.define.math import derived as derivatives
 from pullback.define.math import extents
-from pullback.define.math.blocks import Passing, make_passing
 from pullback.define.math.formula import Formula
 from pullback.define.math.passes import Unfit
+from pullback.define.math.passing import Passing, make_passing
 from pullback.define.math.statistics import keep_statistics
 from pullback.define.math.tiles import Pair
 from tests.define.indexed import FORMULAS

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import pullback as pb
 from pullback.bind.dense import panels, parts
-from pullback.define.math.blocks import Passing
+from pullback.define.math.passing import Passing
 from tests.bind.test_blocks import by_pytorch, everything_by_blocks
 from tests.telling import telling
 from tests.threads import threads

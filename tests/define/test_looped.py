@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pullback.define.math import derived
-from pullback.define.math.blocks import Sweep, make_passing
+from pullback.define.math.blocks import Sweep
 from pullback.define.math.formula import Formula
 from pullback.define.math.looped_block import LoopedBlock
+from pullback.define.math.passing import make_passing
 from tests.define.long_reductions import LINES
 from tests.define.test_passes import formula, pairs_of
 

@@ -228,6 +228,11 @@ REFUSED = [
     ("PB151", "(x[t]) -> h[t] = h[t] + x", "h[t] reads h[t]"),
     ("PB104", "(x[t]) -> y[t] = T[t] = x*pad(T[t - 1], 1); y = T*x", "'T' is reserved"),
     ("PB151", "(x[t]) -> (u[t], v[t]) = u = v + x; v = u*2 + 0*pad(v[t + 1])", "'v'"),
+    (
+        "PB152",
+        "(x[t, n], u[n]: int64) -> h[t, n] = x + sum[k < 5](where(k == u, pad(h[t - 1 - k, n]), 0))",
+        "is data",
+    ),
     ("PB152", "(x[t], i[t]: int64) -> h[t] = h[i[t]] + x", "not a number"),
     ("PB152", "(x[t]) -> h[t] = pad(h[2*t]) + x", "not a number"),
     ("PB152", "(x[t]) -> h[t] = h[size(t) - 1 - t] + x", "not a number"),

@@ -100,11 +100,11 @@ class Parser:
         """Go past the present token if it is one of `signs`."""
         return self.advance() if self.token.kind == "sign" and self.token.text in signs else None
 
-    def expect(self, sign: str, expected: str | None = None) -> Token:
+    def expect(self, sign: str, expected: str | None = None, help: str | None = None) -> Token:
         """Go past `sign` or stop."""
         token = self.accept(sign)
         if not token:
-            raise self.error(expected or f"'{sign}'")
+            raise self.error(expected or f"'{sign}'", help)
         return token
 
     def error(self, expected: str, help: str | None = None) -> PullbackError:
@@ -154,7 +154,9 @@ class Parser:
         """Read the end, or take everything after `=` as it is."""
         if self.token.kind == "end":
             return None
-        formula = self.text[self.expect("=", "'=' or the end").end :].strip()
+        several = "several outputs stand in brackets: -> (a[n], b[n]) = ..."
+        cure = several if self.token.text == "," else None
+        formula = self.text[self.expect("=", "'=' or the end", cure).end :].strip()
         if not formula:
             raise self.error("a formula")
         return formula

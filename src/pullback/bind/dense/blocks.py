@@ -38,11 +38,12 @@ from pullback.bind.dense.space import Space, SpaceCall
 from pullback.bind.loops import block_loops
 from pullback.bind.loops.pass_tensors import NOTHING, Held, LaidOut
 from pullback.define.math.block import Block, Labels, Operand
-from pullback.define.math.blocks import Passing, Sweep, Truths
+from pullback.define.math.blocks import Sweep, Truths
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
 from pullback.define.math.node import MAX, READ, SCALAR, Node, in_order
 from pullback.define.math.passes import Statistic
+from pullback.define.math.passing import Passing
 
 # A block has so many elements, all batches together, and no fewer rows or columns than LEAST. On a
 # CPU it lies in the cache; on a GPU few large operations are faster than many small ones.
@@ -128,14 +129,10 @@ class Blocks:
 
     def spare(self, outputs: Sequence[Tensor | None]) -> frozenset[str]:
         """Return the statistics that are none of some outputs, and that all others read once."""
-        own = [each for sweeps in self.passing.sweeps for one in sweeps for each in one.statistics]
         taken = {id(output) for output in outputs}
         once = find_read_once(self.passing.rest.nodes)
-        return frozenset(
-            each.name
-            for each in own
-            if each.name in once and id(self.values[each.name]) not in taken
-        )
+        names = (own.name for own in self.passing.statistics if own.name in once)
+        return frozenset(name for name in names if id(self.values[name]) not in taken)
 
     def run(self) -> None:
         """Compute the statistics, pass by pass."""

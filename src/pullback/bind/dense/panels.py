@@ -18,9 +18,10 @@ from pullback.bind.dense.space import NO_GPU, GpuWays, SpaceCall
 from pullback.bind.loops import block_loops
 from pullback.bind.loops.pass_tensors import Held, width_of
 from pullback.define.math.block import Block
-from pullback.define.math.blocks import Passing, Sweep
+from pullback.define.math.blocks import Sweep
 from pullback.define.math.index import Affine
 from pullback.define.math.panels import Panels, find_panels
+from pullback.define.math.passing import Passing
 
 # The bytes of what is held of a panel. If that is less, each thread has a row of blocks.
 PANEL = 2**24

@@ -20,9 +20,9 @@ from pullback.bind.loops.nests import Own
 from pullback.bind.math.gpu_ways import find_ways
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math import cost, extents, required
-from pullback.define.math.blocks import Passing
 from pullback.define.math.formula import Formula, require_real
 from pullback.define.math.index import BATCH
+from pullback.define.math.passing import Passing
 from pullback.define.operator import Definition
 
 

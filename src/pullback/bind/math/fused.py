@@ -16,11 +16,11 @@ from pullback.bind.math.samples import Case
 from pullback.bind.math.tolerance import describe_difference, measure_noises, to_double
 from pullback.bind.memo import Memo
 from pullback.define.math.attention import FEATURE, Attending, find_attention
-from pullback.define.math.blocks import Passing
 from pullback.define.math.draft import Derived
 from pullback.define.math.formula import Formula
 from pullback.define.math.node import Node
 from pullback.define.math.passes import Unfit, make_passes
+from pullback.define.math.passing import Passing
 from pullback.define.math.statistics import Keeping, find_products
 
 CPU = torch.device("cpu")

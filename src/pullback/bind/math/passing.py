@@ -28,12 +28,12 @@ from pullback.bind.math.fused import find_fused
 from pullback.bind.math.products import count_products, panels_on, products_of
 from pullback.bind.memo import Memo
 from pullback.define.math import absent, extents
-from pullback.define.math.blocks import Passing, make_passing
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, Affine
 from pullback.define.math.index import size as size_of
 from pullback.define.math.node import REDUCTIONS, Node, in_order
 from pullback.define.math.passes import Unfit
+from pullback.define.math.passing import Passing, make_passing
 from pullback.define.math.tiles import Pair, find_tiles, open_outputs
 
 # Smaller values are computed as a whole: they lie in the cache.

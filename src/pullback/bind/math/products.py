@@ -10,13 +10,14 @@ import torch
 from pullback.bind.loops import block_loops
 from pullback.bind.math.call import IndexedCall
 from pullback.define.math import extents
-from pullback.define.math.blocks import Passing, Sweep, make_passing
+from pullback.define.math.blocks import Sweep
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine
 from pullback.define.math.lower import is_contraction, product_of
 from pullback.define.math.node import SUM, Node, in_order
 from pullback.define.math.panels import Panels, find_panels
 from pullback.define.math.passes import Unfit
+from pullback.define.math.passing import Passing, make_passing
 from pullback.define.math.statistics import Keeping
 from pullback.define.math.tiles import find_product_tiles
 

@@ -19,6 +19,8 @@ from pullback.define.math.other_words import suggest_instead
 from pullback.diagnostic import Rule, did_you_mean
 
 FormulaSyntax = Rule("PB131", "formula-syntax")
+# What others write for a constant.
+WORDS = {each: "write inf" for each in ("infinity", "Infinity", "Inf", "INFINITY")}
 UnknownFormulaName = Rule("PB133", "unknown-formula-name")
 
 OPERATORS: dict[type[ast.AST], str] = {
@@ -155,7 +157,7 @@ class TreeReader(ABC):
             have=", ".join(sorted(known)),
             help=f"'{name}' is a function: {name}(...)"
             if function
-            else did_you_mean(name, [*known, *CONSTANTS]),
+            else WORDS.get(name) or did_you_mean(name, [*known, *CONSTANTS]),
         )
 
     def joined(self, tree: ast.expr, name: str, values: list[Node]) -> Node:

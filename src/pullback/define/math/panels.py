@@ -10,10 +10,11 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-from pullback.define.math.blocks import Passing, Sweep
+from pullback.define.math.blocks import Sweep
 from pullback.define.math.index import at
 from pullback.define.math.looped_block import LoopedBlock
 from pullback.define.math.node import READ, Node, in_order, names_read
+from pullback.define.math.passing import Passing
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -115,10 +115,12 @@ class PlaceReader(Reader):
             cure = self.meant(of, self.unread) or cure
             message = f"'{of}' is {named}, and '{name}' is no index here"
             self.fail(UnknownIndex, message, tree, cure)
-        if name in self.program.declared or name in self.program.results:
+        is_dimension = any(name in own for own in self.program.labels.values())
+        if is_dimension or name in self.program.declared or name in self.program.results:
             cure = f"bind it, sum[{name}](...), or give the output this dimension"
             if self.part is not None and self.open is None:
                 cure = f"bind it, sum[{name}](...), or name it before the '=' of this part"
+            cure += f"; size({name}) is how many" if is_dimension else ""
             self.fail(UnknownIndex, f"'{name}' is no index here", tree, cure)
         cure = did_you_mean(name, known) or f"bind it, sum[{name}](...), or name it in the output"
         have = ", ".join(known) or "none"

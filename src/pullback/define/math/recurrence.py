@@ -261,6 +261,13 @@ def _refused(states: Sequence[State], reads: Sequence[StateRead], of: str) -> Pu
             at=shown(read),
             help="the shift of a sequential index is a number, t - 1; other indices may be data",
         )
+    for read in filter(_is_data, reads):
+        return UnknownShift.error(
+            f"{of}: how far back a read of '{read.state}' lies is data",
+            at=shown(read),
+            help="a window of which data weighs one element, "
+            f"sum[k < 8](where(lag == k, 1, 0)*pad({read.state}[t - 1 - k]))",
+        )
     first = reads[0] if reads else None
     return NoOrder.error(
         f"{of}: no order of the elements of {names} has all that each one reads before it",
@@ -276,6 +283,11 @@ def _is_anywhere(read: StateRead) -> bool:
     return bool(shifts) and all(
         shift is None or not all(map(math.isfinite, shift)) for shift in shifts
     )
+
+
+def _is_data(read: StateRead) -> bool:
+    """Return whether data says how far a read lies along an index."""
+    return None in read.shifts.values() and any(place.nodes for place in read.node.places)
 
 
 def _element(state: State) -> str:
