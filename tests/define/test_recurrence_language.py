@@ -230,7 +230,7 @@ REFUSED = [
     ("PB151", "(x[t]) -> (u[t], v[t]) = u = v + x; v = u*2 + 0*pad(v[t + 1])", "'v'"),
     (
         "PB152",
-        "(x[t, n], u[n]: int64) -> h[t, n] = x + sum[k < 5](where(k == u, pad(h[t - 1 - k, n]), 0))",
+        "(x[t, n], u[n]: int64) -> h[t, n] = x + sum[k < 5](where(k == u, pad(h[t-1-k, n]), 0))",
         "is data",
     ),
     ("PB152", "(x[t], i[t]: int64) -> h[t] = h[i[t]] + x", "not a number"),
