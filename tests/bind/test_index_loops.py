@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from pullback.bind.loops import nests, specialise
 from pullback.bind.loops.backends import CpuBackend
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.own_call import KernelSizing
-from pullback.bind.math import choose, ready, samples, tolerance, verified, verify
+from pullback.bind.math import choose, passing, ready, samples, tolerance, verified, verify
 from pullback.bind.math.call import Choice, call_of
 from pullback.bind.memo import Memo
 from pullback.define import parse as lines
@@ -756,3 +756,23 @@ def test_small_sums_within_sums_are_compiled_in_time(many: int, seed: int) -> No
     assert time.process_time() + sum(os.times()[2:4]) - before < 20
     [choice] = choose.choose_executors(call_of(op.definition, tuple(given)))
     assert choice.own is not None
+
+
+def test_a_way_that_is_far_behind_is_given_up() -> None:
+    """The first call of a contrastive loss waited seconds for PyTorch's operations."""
+
+    def forever() -> None:
+        one = torch.ones(1)
+        while True:
+            one = one + 1
+
+    def clock(way: Callable[[], object]) -> float:
+        begin = time.perf_counter()
+        way()
+        return time.perf_counter() - begin
+
+    begin = time.perf_counter()
+    found = choose.measure_seconds({"loop": lambda: torch.ones(1), "PyTorch": forever}, clock)
+    assert found["loop"] < found["PyTorch"] == float("inf")
+    assert time.perf_counter() - begin < 5
+    assert "PyTorch given up" in passing.show_seconds(found)

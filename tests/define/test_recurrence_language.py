@@ -228,6 +228,8 @@ REFUSED = [
     ("PB151", "(x[t]) -> h[t] = h[t] + x", "h[t] reads h[t]"),
     ("PB104", "(x[t]) -> y[t] = T[t] = x*pad(T[t - 1], 1); y = T*x", "'T' is reserved"),
     ("PB151", "(x[t]) -> (u[t], v[t]) = u = v + x; v = u*2 + 0*pad(v[t + 1])", "'v'"),
+    ("PB141", "(x[t]) -> (y[t], z[]) = y = pad(y[t - 1]) + x; z = y[-1]", "is size(t) - 1"),
+    ("PB141", "(x[t, n], i[n]: int64) -> h[t, n] = x + h[t - 1, i[n]]", "pad(h[t - 1, i[n]])"),
     (
         "PB152",
         "(x[t, n], u[n]: int64) -> h[t, n] = x + sum[k < 5](where(k == u, pad(h[t-1-k, n]), 0))",

@@ -9,11 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from pullback.bind.levels import run_isolated
 from pullback.bind.loops import nests
@@ -167,9 +169,9 @@ def time_choice(call: IndexedCall, with_loop: Choice) -> Choice:
     assert with_loop.own
     clock = with_loop.own.backend.time
     seconds = run_isolated(lambda: measure_seconds(ways, clock))
-    shown = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
     takes_own = seconds["loop"] <= NEAR * seconds["PyTorch"]
-    return replace(with_loop, reason=f"measured: {shown}", takes_own=takes_own, seconds=seconds)
+    reason = passing.show_seconds(seconds)
+    return replace(with_loop, reason=reason, takes_own=takes_own, seconds=seconds)
 
 
 def make_loop_call(call: IndexedCall, with_loop: Choice) -> Callable[[], object]:
@@ -180,17 +182,55 @@ def make_loop_call(call: IndexedCall, with_loop: Choice) -> Callable[[], object]
     return lambda: compute_outputs(call, [with_loop])
 
 
+class _TooLongError(Exception):
+    """A way takes longer than it may."""
+
+
+class _Deadline(TorchFunctionMode):
+    """Stops at the first operation of PyTorch's after some seconds."""
+
+    def __init__(self, most: float) -> None:
+        super().__init__()
+        self.end = time.perf_counter() + most
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        if time.perf_counter() > self.end:
+            raise _TooLongError
+        return func(*args, **(kwargs or {}))
+
+
+def time_within(
+    most: float, way: Callable[[], object], clock: Callable[[Callable[[], object]], float]
+) -> float:
+    """Return the time of a way; infinity if its operations take more than some seconds."""
+    try:
+        with _Deadline(most):
+            return clock(way)
+    except _TooLongError:
+        return math.inf
+
+
 def measure_seconds(
     ways: Mapping[str, Callable[[], object]], clock: Callable[[Callable[[], object]], float]
 ) -> dict[str, float]:
     """Return the time of each way: the least of a few, after two that count only if they are long.
 
     PyTorch's operations are recorded in their second call, and replayed from the third on. The ways
-    take turns, so that what else the machine does disturbs both.
+    take turns, so that what else the machine does disturbs both. One far behind is given up.
     """
-    times = {name: clock(way) for name, way in ways.items()}
+    times = dict[str, float]()
+    for name, way in ways.items():
+        most = max(CLEAR * min(times.values()), LONG) if times else math.inf
+        times[name] = time_within(most, way, clock)
+        if times[name] < LONG:
+            times[name] = clock(way)
     short = {name: way for name, way in ways.items() if times[name] < LONG}
-    times |= {name: clock(way) for name, way in short.items()}
     if max(times.values()) > CLEAR * min(times.values()):
         return times
     times |= dict.fromkeys(short, math.inf)

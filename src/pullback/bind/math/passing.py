@@ -125,7 +125,11 @@ def choose_fused(
 
 def show_seconds(seconds: Mapping[str, float]) -> str:
     """Return what was measured, in words."""
-    return "measured: " + ", ".join(f"{name} {1e3 * s:.3g} ms" for name, s in seconds.items())
+    shown = (
+        f"{name} {1e3 * s:.3g} ms" if math.isfinite(s) else f"{name} given up"
+        for name, s in seconds.items()
+    )
+    return f"measured: {', '.join(shown)}"
 
 
 def take_blocks(call: IndexedCall, measure: Measure) -> list[Choice]:
