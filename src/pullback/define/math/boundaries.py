@@ -362,22 +362,21 @@ def _not_covered(
     places: Sequence[Affine],
 ) -> PullbackError:
     """Return the error for a read outside that no boundary is for."""
-    shown, read = list[str](), reader.shown(tree)
-    another, last = False, ""
+    shown, read, hints = list[str](), reader.shown(tree), dict[str, None]()
     for index, region, place in zip(state.indices, regions, places, strict=True):
         shown.append(index.name if region == INSIDE else _format_region(index.name, region))
         # An index alone leaves at the end only where it runs over another dimension.
-        another = another or (region == ABOVE and place.index is not None)
+        if region == ABOVE and place.index is not None:
+            hints["give both dimensions one name if they are equal; else "] = None
         if not place.terms and place.constant < 0:
-            last = f"indices count from 0, so the last one is size({index.name}) - 1; "
+            hints[f"indices count from 0, so the last one is size({index.name}) - 1; "] = None
+    cure = f"{''.join(hints)}write {state.name}[{', '.join(shown)}] = ...; or pad({read}), which"
+    if any(place.nodes for place in places):
+        cure = f"data says which element that is: write pad({read}), which"
     return OutOfBounds.error(
         f"{reader.of}: {read} may be outside of '{state.name}', and no boundary says what it is "
         "there",
-        help=f"data says which element that is: write pad({read}), which is 0 where there is none"
-        if any(place.nodes for place in places)
-        else last
-        + "give both dimensions one name if they are equal; else " * another
-        + f"write {state.name}[{', '.join(shown)}] = ...; or pad({read}), which is 0 there",
+        help=f"{cure} is 0 there",
     )
 
 
