@@ -343,14 +343,10 @@ def as_type(value: Node, state: ReadState, of: str, text: str) -> Node:
     if value.type == state.type:
         return value
     if value.type == "bool" or state.type != "real":
-        raise StateType.error(
-            f"{of}: '{state.name}' holds {KINDS[state.type]}, and this is one of "
-            f"{KINDS[value.type]}",
-            at=text,
-            help="write float(...)"
-            if value.type == "bool"
-            else "give the output a dtype, ': int64'",
-        )
+        cure = "write float(...)" if value.type == "bool" else "give the output a dtype, ': int64'"
+        holds, other = KINDS[state.type], KINDS[value.type]
+        message = f"{of}: '{state.name}' holds {holds}, and this is one of {other}"
+        raise StateType.error(message, at=text, help=cure)
     return build.to_real(value)
 
 
