@@ -223,7 +223,7 @@ class Emitter:
             return sums.write_reduction(self, node, copy)
         if self.is_constant(node):
             return self.kept(f"splat({self.constant(node)})", node)
-        if node.op == "where" and (holds := self.places.holds(node.args[0])) is not None:
+        if node.op == "where" and (holds := self.places.holds(node)) is not None:
             return self.value(node.args[1 if holds else 2], copy)
         if self.kept_in_row(node):
             return self.from_row(node, copy)

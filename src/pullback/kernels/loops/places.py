@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pullback.define.math.index import Affine, at, is_size
-from pullback.define.math.node import EQUAL, INSIDE, Node
+from pullback.define.math.node import EQUAL, INSIDE, READ, Node, in_order
 from pullback.kernels.loops.extents import times
 from pullback.kernels.loops.scope import RefusedLoops, Scope
 
@@ -127,13 +127,15 @@ class Places:
         scope.tests[self.test(place, size, scope)] = None
         return True
 
-    def holds(self, condition: Node) -> bool | None:
+    def holds(self, selection: Node) -> bool | None:
         """Return whether a condition on the step holds, by tests that the lane's loop makes.
 
-        At the few steps where they fail, lanes are computed as edges are. None for any other one.
+        At the few steps where they fail, lanes are computed as edges are. None for any other one,
+        and where the loop would make no test else: that takes longer than to select.
         """
+        condition, *branches = selection.args
         scope, found = self.testing(), self.usual(condition)
-        if scope is None or found is None:
+        if scope is None or found is None or not (scope.tests or self.are_tested(branches)):
             return None
         usual, guards = found
         for guard in guards:
@@ -143,6 +145,20 @@ class Places:
             else:
                 scope.tests[f"({self.place(place, {})}) != 0"] = None
         return usual
+
+    def are_tested(self, values: Sequence[Node]) -> bool:
+        """Return whether a step is read that has to be tested for."""
+        emitter = self.emitter
+        return any(
+            emitter.sequential is not None
+            and part.op == READ
+            and part.name not in emitter.rings
+            and any(
+                emitter.sequential[0] in place.free and not emitter.memory.is_proven(part, d)
+                for d, place in enumerate(part.places)
+            )
+            for part in in_order(values)
+        )
 
     def usual(self, condition: Node) -> tuple[bool, list[Node]] | None:
         """Return what a condition is at all steps but a few, and the guards that it is made of.
