@@ -43,6 +43,9 @@ from pullback.bind.math import recur
 OURS, LOOP, OTHER = "pullback", "Python loop", "other"
 ALL_KEPT = "all states kept"
 THREADS = (1, 2)
+# Of a linear recurrence: batch, steps, width. The last one is so short that its first calls have no
+# loop; what is printed is a call after these.
+SIZES = ((8, 1000, 256), (8, 100, 256), (1, 1000, 16), (64, 500, 7), (1, 10, 8))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +122,7 @@ def plain(name: str, line: str, loop: Function | None, *shapes: tuple[int, ...])
 # Batch, steps and units of recurrent networks: in the last one nearly all are products of matrices.
 NETWORKS = ((16, 100, 32), (16, 100, 128), (64, 30, 256))
 CASES = (
-    *(lru_of(*size) for size in ((8, 1000, 256), (8, 100, 256), (1, 1000, 16), (64, 500, 7))),
+    *(lru_of(*size) for size in SIZES),
     *(scan_of(*size) for size in ((2, 1000, 256, 16), (2, 200, 33, 5))),
     *(biquad_of(*size) for size in ((32, 4000), (1, 4000), (1, 16_000), (100, 300))),
     *(plain(f"gae {t}×{b}", GAE, gae_loop, (t, b), (t, b)) for t, b in ((2048, 64), (300, 5))),

@@ -118,10 +118,10 @@ class Blocks:
         left = [asked and value is None for asked, value in zip(wanted, found, strict=True)]
         rest = self.passing.rest
         given = {spec.name: self.values.get(spec.name) for spec in rest.line.tensors}
-        spare = self.spare(found)
-        others = (
-            self.evaluate(rest, given, self.call.sizes, dtypes, left, spare) if any(left) else found
-        )
+        others = found
+        if any(left):
+            spare = self.spare(found)
+            others = self.evaluate(rest, given, self.call.sizes, dtypes, left, spare)
         return [
             other if value is None else value.to(dtype).contiguous()
             for value, other, dtype in zip(found, others, dtypes, strict=True)

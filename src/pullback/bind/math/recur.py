@@ -130,25 +130,25 @@ class RecurrentExecutor:
         known = self.find(call)
         plain = states_call(known, call)
         captured, on_gpu = execute.is_captured(plain.device), is_for_gpu(plain.device)
+        groups = known.formula.groups
         candidates = [
             not captured
             and _has_elements(plain, group)
             and not is_cumulative(plain, group, whole, on_gpu=on_gpu)
-            for group, whole in zip(known.formula.groups, known.wholes, strict=True)
+            for group, whole in zip(groups, known.wholes, strict=True)
         ]
-        short = sum(
-            count_steps(plain, group)
-            for group, is_candidate in zip(known.formula.groups, candidates, strict=True)
-            if is_candidate and is_short(plain, group)
-        )
+        short = [
+            group
+            for group, fits in zip(groups, candidates, strict=True)
+            if fits and is_short(plain, group)
+        ]
         kind = known.kind(call, plain.compute)
         if is_often or kind in self.looped:
-            short = 0
-        elif not short:
+            short = []
+        elif any(candidates) and not short:
             self.looped[kind] = None
         worth = [
-            is_candidate and not (short and is_short(plain, group))
-            for group, is_candidate in zip(known.formula.groups, candidates, strict=True)
+            fits and group not in short for group, fits in zip(groups, candidates, strict=True)
         ]
         scans: dict[int, Loops | NoLoops] = {}
         if all(worth):
@@ -161,7 +161,7 @@ class RecurrentExecutor:
             known=known,
             call=replace(call, named={}),
             worth=tuple(worth),
-            short=short,
+            short=sum(count_steps(plain, group) for group in short),
             keeps_few=all(worth) and has_large_states(known, call, on_gpu=on_gpu),
             is_small=many < FEW,
             is_recorded=not any(worth) and (many < FEW or not known.left),

@@ -15,7 +15,7 @@ OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "e
 
 @dataclass(frozen=True)
 class Either:
-    """Facts of which some hold: all of one option.
+    """Lists of facts, of which one holds.
 
     Attributes:
         options: the facts of each.
@@ -30,7 +30,7 @@ class Either:
         )
 
 
-# A sum of indices that is not negative.
+# A sum of indices that is not negative, or lists of such facts of which one holds.
 Fact = Affine | Either
 
 

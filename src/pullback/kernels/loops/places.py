@@ -149,15 +149,13 @@ class Places:
     def are_tested(self, values: Sequence[Node]) -> bool:
         """Return whether a step is read that has to be tested for."""
         emitter = self.emitter
+        assert emitter.sequential
+        reads = (part for part in in_order(values) if part.op == READ)
         return any(
-            emitter.sequential is not None
-            and part.op == READ
-            and part.name not in emitter.rings
-            and any(
-                emitter.sequential[0] in place.free and not emitter.memory.is_proven(part, d)
-                for d, place in enumerate(part.places)
-            )
-            for part in in_order(values)
+            emitter.sequential[0] in place.free and not emitter.memory.is_proven(read, d)
+            for read in reads
+            if read.name not in emitter.rings
+            for d, place in enumerate(read.places)
         )
 
     def usual(self, condition: Node) -> tuple[bool, list[Node]] | None:
