@@ -23,6 +23,7 @@ from pullback.bind.loops import nests
 from pullback.bind.math import gpu_ways, passing
 from pullback.define.math import derived
 from pullback.define.math.formula import Formula
+from pullback.define.math.node import SUM, in_order
 from tests.bind.gpu_ways import both_ways, way
 from tests.bind.test_blocks import drawn, sizes_of
 from tests.define.long_reductions import LINES, SIZES
@@ -61,7 +62,11 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[Formula]:
 def test_loops_between_products_compute_what_pytorch_does(
     name: str, noted: list[Formula], seed: int
 ) -> None:
-    """Of every line with long reductions and of its gradients; none has another number."""
+    """Of every line with long reductions and of its gradients; none has another number.
+
+    Loops read each matrix as it lies, and each of its elements once for each reduction: they would
+    look for what data places in every row.
+    """
     indexed = formula(LINES[name][0])
     backward = derived.backward(indexed)
     for each in (indexed, *([backward.formula] if backward else [])):
@@ -84,6 +89,20 @@ def test_loops_between_products_compute_what_pytorch_does(
         for value, wanted in zip(got, want, strict=True):
             torch.testing.assert_close(value, wanted, rtol=1e-10, atol=1e-10)
     assert noted or name in NO_PRODUCTS
+    for each in noted:
+        require_each_read_once(each)
+
+
+def require_each_read_once(of: Formula) -> None:
+    """Matrices are read as they lie, and no row is looked for in all others."""
+    shapes, [output] = [tensor.labels for tensor in of.line.tensors], of.line.outputs
+    longest = max(shapes, key=len)
+    if {*output.labels} <= {*longest}:
+        assert list(output.labels) == [label for label in longest if label in output.labels]
+    for part in (part for part in in_order(of.nodes) if part.op == SUM):
+        summed = {str(part.size).strip("|"), *part.free}
+        whether = [t.labels for t in of.line.tensors if t.dtype == "bool"]
+        assert not any({*labels} < summed for labels in whether)
 
 
 # --- half precision

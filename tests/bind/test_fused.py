@@ -12,11 +12,12 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import pullback as pb
-from pullback.bind.dense import attention, flash
+from pullback.bind.dense import attention, finite, flash
 from pullback.bind.dense.attention import Fused
 from pullback.bind.dense.flash import Operation, Scores
-from pullback.bind.dense.record import Outputs
+from pullback.bind.dense.record import Outputs, Records
 from pullback.bind.math import choose, fused, passing
+from pullback.bind.math.gpu_ways import find_loops
 from pullback.bind.memo import Memo
 from tests.bind.gpu_ways import on_a_gpu, way
 from tests.bind.test_blocks import by_pytorch, everything_by_blocks
@@ -218,6 +219,36 @@ PLACES = {
     for place in range(3)
     for value in (torch.nan, torch.inf, -torch.inf)
 }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [40, 3])
+def test_a_gpus_loops_see_what_is_not_finite(rows: int, dtype: torch.dtype, seed: int) -> None:
+    """Wherever it is, and what a product would make infinite; a call's record asks again."""
+    records, sizes = Records(), (rows * 8, rows * 24, rows * 7)
+
+    def asked(given: Mapping[str, object]) -> Outputs | None:
+        tensors = [value for value in given.values() if isinstance(value, Tensor)]
+        loops = finite.find_squares(tensors, find_loops)
+        assert loops is not None
+        total, is_sure = finite.compute_checked(add_first, loops, (3, 0.5), *tensors)
+        return [total] if is_sure else None
+
+    def add_first(*tensors: Tensor) -> tuple[Tensor]:
+        return (sum(tensor[0] for tensor in tensors),)  # pyright: ignore
+
+    given = {name: torch.randn(size).to(dtype) for name, size in zip("qkv", sizes, strict=True)}
+    with pb.cuda.on_cpu():
+        for _ in range(3):
+            found = records.outputs(given, (), asked)
+            assert found is not None
+            torch.testing.assert_close(found[0], add_first(*given.values())[0])
+        for (name, tensor), value in itertools.product(
+            given.items(), (torch.nan, torch.inf, -torch.inf, 1e20)
+        ):
+            place = int(torch.randint(len(tensor), ()))
+            changed = tensor.index_fill(0, torch.tensor([place]), value)
+            assert records.outputs({**given, name: changed}, (), asked) is None
 
 
 @pytest.mark.parametrize("where", telling(PLACES, ["inf in v"]))

@@ -17,8 +17,10 @@ import torch
 from torch import Tensor
 from torch.backends import cuda
 
+from pullback.bind.dense.finite import compute_checked, find_squares
 from pullback.bind.dense.flash import Operation, Scores, find_operation
 from pullback.bind.dense.record import Outputs, Records
+from pullback.bind.dense.space import FindLoops
 from pullback.define.math.attention import FEATURE, Attending
 from pullback.define.math.index import BATCH
 
@@ -34,12 +36,14 @@ class Fused:
         arguments: of gradients, the names of what arrives and, where they are kept, of the output
             and of the maxima and the sums of rows; none for the attention itself.
         gradients: of gradients, which tensor each is of: 0 is the queries.
+        find_loops: finds the loops by which a GPU says whether all is finite.
         records: the operations of calls that were made before.
     """
 
     attending: Attending
     arguments: tuple[str, ...] = ()
     gradients: tuple[int, ...] = ()
+    find_loops: FindLoops | None = field(default=None, compare=False, repr=False)
     records: Records = field(default_factory=Records, compare=False, repr=False)
 
     def compute(self, arguments: Mapping[str, object]) -> Outputs | None:
@@ -86,9 +90,10 @@ class Fused:
         """Return the attention, and what stands for statistics of its rows."""
         del arguments
         own = self.attending.attention
-        output, logs = heads.operation.attend(heads.scores)
-        if not are_finite(*heads.scores.tensors, logs):
+        computed = self.compute_trusted(heads)
+        if computed is None:
             return None
+        output, logs = computed
         found = {
             "value": (output, (own.rows, own.width)),
             "most": (logs, (own.rows,)),
@@ -105,16 +110,13 @@ class Fused:
         own = self.attending.attention
         arrived, *kept = (arguments[name] for name in self.arguments)
         last, lead = (own.rows, own.width), len(heads.within)
-        grad = merged(self.arranged(arrived, own.output, last), 2, lead)
+        given = [merged(self.arranged(arrived, own.output, last), 2, lead)]
         if kept:
             value, most, total = kept
             output = merged(self.arranged(value, own.output, last), 2, lead)
-            logs = self.logs(most, total, lead)
-        else:
-            output, logs = heads.operation.attend(heads.scores)
-        found = heads.operation.pull(heads.scores, grad, output, logs)
-        # Once, and at the end: a GPU is waited for.
-        if not are_finite(*heads.scores.tensors, grad, output, logs):
+            given += [output, self.logs(most, total, lead)]
+        found = self.compute_trusted(heads, *given)
+        if found is None:
             return None
         targets = (
             ((own.rows, FEATURE), own.query[1], heads.batch),
@@ -124,6 +126,21 @@ class Fused:
         return [
             self.restored(found[place], *targets[place], heads.batch) for place in self.gradients
         ]
+
+    def compute_trusted(self, heads: Heads, *given: Tensor) -> tuple[Tensor, ...] | None:
+        """Return what the operation computes; None for numbers that it is not trusted with.
+
+        Args:
+            heads: of the attention.
+            given: of its gradients, what arrives; then output and log-sum-exps, if they are kept.
+        """
+        of = heads.scores
+        tensors = (*of.tensors, *given)
+        asked = tensors[:4]  # what is kept is finite where these are
+        loops = find_squares(asked, self.find_loops)
+        run = functools.partial(run_operation, heads.operation, of.is_causal, of.scale)
+        *found, is_sure = compute_checked(run, loops, (len(asked), of.scale), *tensors)
+        return tuple(found) if is_sure else None
 
     def logs(self, most: object, total: object, lead: int) -> Tensor:
         """Return the log-sum-exp of each row, by its maximum and its sum."""
@@ -211,8 +228,21 @@ def merged(value: Tensor, last: int, lead: int) -> Tensor:
     return value.reshape(1, math.prod(value.shape[:lead]), -1, *after).contiguous()
 
 
-def are_finite(*values: Tensor) -> bool:
-    """Return whether all numbers are finite: a sum that overflows is not, either."""
-    sums = [value.sum(dtype=torch.promote_types(value.dtype, torch.float32)) for value in values]
-    # 0 times what is not finite is NaN: two operations, where `isfinite` takes four.
-    return bool(functools.reduce(torch.add, sums) * 0 == 0)
+def run_operation(
+    operation: Operation, is_causal: bool, scale: float, *tensors: Tensor
+) -> tuple[Tensor, ...]:
+    """Return an attention and its rows' log-sum-exps, or its gradients.
+
+    Args:
+        operation: what computes it.
+        is_causal: whether a row sees the columns up to its own place alone.
+        scale: what products are multiplied by.
+        tensors: queries, keys and values; what arrives; output and log-sum-exps.
+    """
+    query, key, value, *given = tensors
+    of = Scores(tensors=(query, key, value), is_causal=is_causal, scale=scale)
+    if not given:
+        return operation.attend(of)
+    grad, *kept = given
+    output, logs = kept or operation.attend(of)
+    return operation.pull(of, grad, output, logs)

@@ -9,7 +9,7 @@ its loops read each of them once. Loops of a CPU compute blocks that stay in a c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -45,14 +45,11 @@ from pullback.define.math.reduce import rewrite_nodes
 if TYPE_CHECKING:
     from pullback.bind.dense.evaluate import Dense
     from pullback.bind.dense.space import Env
-    from pullback.bind.loops.nests import Own
 
 # What a tensor of a formula is called, with its number.
 NAME = "__p"
 # A product of fewer elements is not worth a compiler's seconds.
 LEAST = 2**22
-# Finds the loops of a formula for some sizes; None if there are none, or they are wrong.
-FindLoops = Callable[[Formula, Mapping[str, int], torch.device], "Own | None"]
 # What a tensor is, and its indices.
 Part = tuple[Node, tuple[str, ...]]
 
@@ -90,6 +87,8 @@ def compute(dense: Dense, node: Node, env: Env, dtype: torch.dtype | None = None
     kept = {index: own for index, own in env.items() if index in node.free}
     try:
         writer = Writer(dense, {name_of(index): own for index, own in kept.items()})
+        if writer.is_scatter(node):
+            return None
         for index in (i for i in kept if name_of(i) != i):
             node = rename_index(node, index, name_of(index))
         element = writer.rewritten(node)
@@ -195,7 +194,8 @@ class Writer:
     def replaced(self, part: Node) -> Node | None:
         """Return the read of what is a tensor; None for what loops compute."""
         picks = part.op in PLACED and any(place.nodes for place in part.places)
-        if not (part.op == READ or picks or is_matrix(self.dense, part)):
+        is_read = part.op == READ or picks
+        if not (is_read or is_matrix(self.dense, part) or self.is_scatter(part)):
             return None
         number, names = self.dense.program.identity(part)
         # Of `b[n + m]` either index may come first.
@@ -205,6 +205,12 @@ class Writer:
         self.tensors.setdefault(key, (part, indices))
         place = list(self.tensors).index(key)
         return read(f"{NAME}{place}", map(at, indices), part.type)
+
+    def is_scatter(self, part: Node) -> bool:
+        """Return whether a node adds up rows where data says: loops would ask each of them."""
+        sizes = {index: self.ranges.size(index) for index in part.free}
+        found = self.dense.program.scatter(part, sizes) if part.op == SUM else None
+        return found is not None and any(place.nodes for _, place in found.places)
 
     def values(self) -> list[Tensor]:
         """Return the tensors, with all batch dimensions as one."""
@@ -253,7 +259,10 @@ class Writer:
             self.spec(f"{NAME}{k}", [self.label(index) for index in indices], own)
             for k, ((_, indices), own) in enumerate(zip(parts, dtypes, strict=True))
         ]
-        indices = (*(i for i in self.env if i == BATCH), *(i for i in self.env if i != BATCH))
+        # As a matrix has them: one that is read turned is read a line of a cache for each element.
+        longest = max((indices for _, indices in parts), key=len, default=())
+        after = sorted((i for i in self.env if i != BATCH), key=[*longest, *self.env].index)
+        indices = (*(i for i in self.env if i == BATCH), *after)
         labels = self.label_output(indices)
         for k, index in enumerate(indices):  # a name may be that of another one
             element = rename_index(element, index, f"%{k}")

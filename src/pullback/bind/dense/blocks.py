@@ -48,7 +48,7 @@ from pullback.define.math.passing import Passing
 # A block has so many elements, all batches together, and no fewer rows or columns than LEAST. On a
 # CPU it lies in the cache; on a GPU few large operations are faster than many small ones.
 ELEMENTS = {"cpu": 2**17}
-ELEMENTS_ELSEWHERE = 2**25
+ELEMENTS_ELSEWHERE = 2**27
 LEAST = 64
 
 

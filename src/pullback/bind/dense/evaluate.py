@@ -374,8 +374,9 @@ class Dense:
 
     def computed(self, node: Node, env: Env) -> Value:  # noqa: PLR0911  (one a kind)
         """Return a node's value from those of its operands."""
-        if (found := between.compute(self, node, env)) is not None:
-            return found
+        for compute in (scatter.add_into, between.compute):
+            if (found := compute(self, node, env)) is not None:
+                return found
         match node.op:
             case "read":
                 return reading.read(self, node, env)
@@ -392,8 +393,6 @@ class Dense:
                 return slices.reduce_bounded(self, node, env, reductions.compute_max)
             case "div" if (weights := reductions.compute_softmax(self, node, env)) is not None:
                 return weights
-            case "add" | "sub" if (added := scatter.add_into(self, node, env)) is not None:
-                return added
             case _:
                 taken = [self.taken(arg, env) for arg in node.args]
                 args, free = [value for value, _ in taken], [unused for _, unused in taken]

@@ -60,8 +60,10 @@ def add_into(dense: Dense, node: Node, env: Env) -> Value | None:
 
     None where `a` is needed elsewhere, or `b` is something else.
     """
+    if not dense.reuses or node.op not in {"add", "sub"}:
+        return None
     whole, added = node.args
-    if not dense.reuses or added.op != SUM or dense.is_known(added, env):
+    if added.op != SUM or dense.is_known(added, env):
         return None
     sizes = {name: dense.space.whole(env[name]) for name in env if name in added.free}
     found = dense.program.scatter(added, sizes)

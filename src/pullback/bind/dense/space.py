@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,14 @@ from pullback.define.math.node import Node
 from pullback.define.shape import Size, broadcast
 
 if TYPE_CHECKING:
-    from pullback.bind.dense.between import FindLoops
+    from pullback.bind.loops.nests import Own
+    from pullback.define.math.formula import Formula
 
 # How far each index that a node may have runs, the outermost first.
 Env = Mapping[str, Affine]
 ALL_BATCH = size(BATCH)
+# Finds the loops of a formula for some sizes; None if there are none, or they are wrong.
+FindLoops = Callable[["Formula", Mapping[str, int], torch.device], "Own | None"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from pullback.bind.dense import evaluate
 from pullback.bind.dense.attention import Fused
 from pullback.bind.levels import run_isolated
 from pullback.bind.math import samples
+from pullback.bind.math.gpu_ways import find_loops
 from pullback.bind.math.samples import Case
 from pullback.bind.math.tolerance import describe_difference, measure_noises, to_double
 from pullback.bind.memo import Memo
@@ -90,7 +91,7 @@ def find_fused(
     found = find_attending(kept) if kept else find_attention(passing.passes)
     if found is None:
         return None
-    fused = _of_gradients(kept, found) if kept else Fused(attending=found)
+    fused = _of_gradients(kept, found) if kept else Fused(attending=found, find_loops=find_loops)
 
     def compare() -> bool:
         return run_isolated(lambda: agree(own, kept, fused, dtype, device))
@@ -108,6 +109,7 @@ def _of_gradients(kept: Keeping, attending: Attending) -> Fused:
         attending=attending,
         arguments=(grad, *(names[kind] for kind in ("value", "most", "total") if is_kept)),
         gradients=tuple(order.index(line.tensors[k].name) for k in kept.backward.gives),
+        find_loops=find_loops,
     )
 
 
