@@ -19,6 +19,7 @@ from pullback.bind.dense import cumulative
 from pullback.bind.kinds.recurrent import Recurrent
 from pullback.bind.loops import backends, scans
 from pullback.bind.math import recur
+from pullback.bind.math.recurrent_call import RecurrentCall
 from pullback.bind.operator import Operator
 from pullback.bind.registry import operators
 from pullback.define.math.cumulative import find_cumulative
@@ -1022,28 +1023,38 @@ def test_a_gradient_in_a_sum_of_another_has_indices_of_its_own(
 def test_short_calls_have_a_loop_in_the_end(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Step by step they take longer than a loop in Python, each time. Costs a compilation."""
     monkeypatch.setattr(recur, "OFTEN", 40)
-    own = pb.operator("recurrence::short(a[t, d], x[t, d]) -> h[t, d] = a*pad(h[t - 1, d]) + x")
+    own = pb.operator(
+        "recurrence::short(a[t, d], x[t, d], h0[d]) -> h[t, d] = a*h[t - 1, d] + x; "
+        "h[-1, d] = h0[d]"
+    )
     stepped: list[object] = []
-    step = recur.compute_group
+    step, rest = recur.compute_group, RecurrentCall.compute_rest
     monkeypatch.setattr(recur, "compute_group", lambda *given: stepped.append(1) or step(*given))
+    monkeypatch.setattr(
+        RecurrentCall, "compute_rest", lambda *given: stepped.append(1) or rest(*given)
+    )
 
     def call(steps: int) -> int:
-        """Return how many groups of states PyTorch's operations compute in a call."""
+        """Return how often PyTorch's operations compute states in a call, or what is made of them.
+
+        The gradient of the first one is such.
+        """
         stepped.clear()
-        leaves = [torch.randn(steps, 5, dtype=DOUBLE, requires_grad=True) for _ in range(2)]
-        a, x = leaves
-        found = [own(a, x), recurrences.lru(a[None], x[None], torch.zeros(5, dtype=DOUBLE))[0]]
+        shapes = ((steps, 5), (steps, 5), (5,))
+        a, x, h0 = leaves = [torch.randn(s, dtype=DOUBLE, requires_grad=True) for s in shapes]
+        found = [own(a, x, h0), recurrences.lru(a[None], x[None], h0)[0]]
         torch.testing.assert_close(*found)
         gradients = (torch.autograd.grad(h.sin().sum(), leaves) for h in found)
         torch.testing.assert_close(*gradients)
         return len(stepped)
 
-    assert call(10) == 2
+    assert call(10) == 3
     calls = [call(10) for _ in range(8)]
     assert calls[-3:] == [0, 0, 0]
     # A short one has the loop of a long one of about the same size at once.
     assert call(60) > 0
-    assert call(64) == 0
+    assert call(64) == 1
+    assert [call(64) for _ in range(2)][-1] == 0
     assert call(59) == 0
 
 

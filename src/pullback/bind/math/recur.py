@@ -143,7 +143,7 @@ class RecurrentExecutor:
             if fits and is_short(plain, group)
         ]
         kind = known.kind(call, plain.compute)
-        if is_often or kind in self.looped:
+        if is_often := is_often or kind in self.looped:
             short = []
         elif any(candidates) and not short:
             self.looped[kind] = None
@@ -157,13 +157,16 @@ class RecurrentExecutor:
             )
         extents = (e for state in known.formula.states.values() for e in [state.extents])
         many = sum(math.prod(map(plain.number, own)) for own in extents)
+        is_small = many < FEW and not is_often
+        # Until small calls are often, PyTorch's operations compute what is no state.
+        waiting = groups if is_small and any(worth) else short
         return PreparedStates(
             known=known,
             call=replace(call, named={}),
             worth=tuple(worth),
-            short=sum(count_steps(plain, group) for group in short),
+            short=sum(count_steps(plain, group) for group in waiting),
             keeps_few=all(worth) and has_large_states(known, call, on_gpu=on_gpu),
-            is_small=many < FEW,
+            is_small=is_small,
             is_recorded=not any(worth) and (many < FEW or not known.left),
             scans=scans,
         )
@@ -177,7 +180,7 @@ class PreparedStates:
         known: what follows from which tensors are there.
         call: without its arguments.
         worth: whether each group has enough elements, or steps, for a loop.
-        short: how many steps groups take that have too few.
+        short: how many steps a call takes that is computed by loops if there are more like it.
         keeps_few: whether only some steps are kept of states that are computed twice.
         is_small: whether PyTorch's operations compute what is no state.
         is_recorded: whether they compute everything, and are recorded.
