@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from pullback.bind.dense import between, evaluate, matrices
 from pullback.bind.dense.space import GpuWays
 from pullback.bind.loops import nests
 from pullback.bind.math import gpu_ways, passing
-from pullback.define.math import derived
+from pullback.define.math import cost, derived
 from pullback.define.math.formula import Formula
 from pullback.define.math.node import SUM, in_order
 from tests.bind.gpu_ways import both_ways, way
@@ -38,35 +38,43 @@ CPU = torch.device("cpu")
 numbers = itertools.count()
 
 
+# Loops, and the sizes of a large call.
+Noted = tuple[nests.Own, Mapping[str, int]]
 # Distances are computed from their points.
 NO_PRODUCTS = ("nearest", "distances", "distances of each head", "distances of two sets")
 
 
-@pytest.fixture
-def noted(monkeypatch: pytest.MonkeyPatch) -> list[Formula]:
-    """Take loops for products of any size; note what they compute."""
-    found: list[Formula] = []
-    find = gpu_ways.find_loops
+def enlarged(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes of a large call: 4096 rows and columns of 64 features."""
+    return {name: 64 if name in "dejuw" else 4096 for name in sizes}
 
-    def observed(own: Formula, *given: Any) -> nests.Own | None:
-        loops = find(own, *given)
-        found.extend([own] if loops else [])
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[Noted]:
+    """Take the loops for small products that large ones would have; note them."""
+    found: list[Noted] = []
+    find, does_too_much = gpu_ways.find_loops, gpu_ways.does_too_much
+
+    def observed(own: Formula, sizes: Mapping[str, int], *given: Any) -> nests.Own | None:
+        loops = find(own, sizes, *given)
+        found.extend([(loops, enlarged(sizes))] if loops else [])
         return loops
 
     monkeypatch.setattr(between, "LEAST", 0)
     monkeypatch.setattr(gpu_ways, "find_loops", observed)
+    monkeypatch.setattr(
+        gpu_ways,
+        "does_too_much",
+        lambda own, sizes, times: does_too_much(own, enlarged(sizes), times),
+    )
     return found
 
 
 @pytest.mark.parametrize("name", telling({n: n for n in LINES}, ["causal"]))
 def test_loops_between_products_compute_what_pytorch_does(
-    name: str, noted: list[Formula], seed: int
+    name: str, noted: list[Noted], seed: int
 ) -> None:
-    """Of every line with long reductions and of its gradients; none has another number.
-
-    Loops read each matrix as it lies, and each of its elements once for each reduction: they would
-    look for what data places in every row.
-    """
+    """Of every line with long reductions and of its gradients; none has another number."""
     indexed = formula(LINES[name][0])
     backward = derived.backward(indexed)
     for each in (indexed, *([backward.formula] if backward else [])):
@@ -90,19 +98,25 @@ def test_loops_between_products_compute_what_pytorch_does(
             torch.testing.assert_close(value, wanted, rtol=1e-10, atol=1e-10)
     assert noted or name in NO_PRODUCTS
     for each in noted:
-        require_each_read_once(each)
+        require_work_is_needed(*each)
 
 
-def require_each_read_once(of: Formula) -> None:
-    """Matrices are read as they lie, and no row is looked for in all others."""
-    shapes, [output] = [tensor.labels for tensor in of.line.tensors], of.line.outputs
+def require_work_is_needed(own: nests.Own, sizes: Mapping[str, int]) -> None:
+    """Loops of a large call read matrices as they lie, and compute few values anew.
+
+    They do not look in every row for what data places, nor add up a row for each column.
+    """
+    line, [output] = own.indexed.line, own.indexed.line.outputs
+    shapes = [tensor.labels for tensor in line.tensors]
     longest = max(shapes, key=len)
     if {*output.labels} <= {*longest}:
         assert list(output.labels) == [label for label in longest if label in output.labels]
-    for part in (part for part in in_order(of.nodes) if part.op == SUM):
+    for part in (part for part in in_order(own.indexed.nodes) if part.op == SUM):
         summed = {str(part.size).strip("|"), *part.free}
-        whether = [t.labels for t in of.line.tensors if t.dtype == "bool"]
+        whether = [tensor.labels for tensor in line.tensors if tensor.dtype == "bool"]
         assert not any({*labels} < summed for labels in whether)
+    needed = cost.cost(own.indexed, sizes, [True], 4)
+    assert own.work(sizes) < 100 * max(needed.flops, needed.read + needed.written)
 
 
 # --- half precision

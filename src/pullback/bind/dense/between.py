@@ -44,12 +44,14 @@ from pullback.define.math.reduce import rewrite_nodes
 
 if TYPE_CHECKING:
     from pullback.bind.dense.evaluate import Dense
-    from pullback.bind.dense.space import Env
+    from pullback.bind.dense.space import Env, FindLoops
 
 # What a tensor of a formula is called, with its number.
 NAME = "__p"
 # A product of fewer elements is not worth a compiler's seconds.
 LEAST = 2**22
+# Loops may do so many times the work of others where nothing else would be less.
+MORE = 16.0
 # What a tensor is, and its indices.
 Part = tuple[Node, tuple[str, ...]]
 
@@ -86,19 +88,33 @@ def compute(dense: Dense, node: Node, env: Env, dtype: torch.dtype | None = None
     dtype = dtype or dense.call.compute
     kept = {index: own for index, own in env.items() if index in node.free}
     try:
-        writer = Writer(dense, {name_of(index): own for index, own in kept.items()})
+        return compute_at_once(dense, node, kept, dtype, find)
+    except (Unfit, slices.TooLarge):
+        return None
+
+
+def compute_at_once(
+    dense: Dense, node: Node, kept: Env, dtype: torch.dtype, find: FindLoops
+) -> Value | None:
+    """Return a value by loops; None if there are none.
+
+    Where they would compute something anew for each of several elements that share it, it is a
+    tensor, too.
+    """
+    sizes = {name: many for name, many in dense.space.sizes.items() if type(many) is int}
+    for index in (i for i in kept if name_of(i) != i):
+        node = rename_index(node, index, name_of(index))
+    for holds_shared, times in ((False, 1.0), (True, MORE)):
+        writer = Writer(dense, {name_of(i): own for i, own in kept.items()}, holds_shared)
         if writer.is_scatter(node):
             return None
-        for index in (i for i in kept if name_of(i) != i):
-            node = rename_index(node, index, name_of(index))
         element = writer.rewritten(node)
         tensors = writer.values()
         between = writer.finish(element, tensors, dtype)
-    except (Unfit, slices.TooLarge):
-        return None
-    sizes = {name: many for name, many in dense.space.sizes.items() if type(many) is int}
-    own = find(between.formula, sizes, dense.call.device)
-    if own is None or own.sorters:
+        own = find(between.formula, sizes, dense.call.device, times)
+        if own is not None and not own.sorters:
+            break
+    else:
         return None
     given = {spec.name: dense.call.arguments[spec.name] for spec in between.formula.line.scalars}
     found = run_loops(own.prepared(sizes), own.scalars(given), *tensors)
@@ -108,8 +124,8 @@ def compute(dense: Dense, node: Node, env: Env, dtype: torch.dtype | None = None
 
 
 def name_of(index: str) -> str:
-    """Return a name for an index, which in the body of a sum is a number."""
-    return f"@{index[1:]}" if index.startswith("#") else index
+    """Return a name for an index, which in the body of a sum is a number, or an opened one."""
+    return f"@{index}" if index.startswith(("#", "~")) else index
 
 
 def run_loops(call: LoopCall, scalars: tuple[float, ...], *tensors: Tensor) -> Tensor:
@@ -173,12 +189,15 @@ class Writer:
     Attributes:
         dense: the call.
         env: how far the value's indices run.
+        holds_shared: whether what some elements of the value share is a tensor, if it is a part of
+            what is added up or compared for each of them.
         ranges: of all indices.
         tensors: what is read, by what it computes: a node's number, and how far its indices run.
     """
 
     dense: Dense
     env: Env
+    holds_shared: bool = False
     tensors: dict[tuple[object, ...], Part] = field(default_factory=dict[tuple[object, ...], Part])
 
     def __post_init__(self) -> None:
@@ -195,7 +214,8 @@ class Writer:
         """Return the read of what is a tensor; None for what loops compute."""
         picks = part.op in PLACED and any(place.nodes for place in part.places)
         is_read = part.op == READ or picks
-        if not (is_read or is_matrix(self.dense, part) or self.is_scatter(part)):
+        is_operation = is_matrix(self.dense, part) or self.is_scatter(part)
+        if not (is_read or is_operation or (self.holds_shared and self.is_shared(part))):
             return None
         number, names = self.dense.program.identity(part)
         # Of `b[n + m]` either index may come first.
@@ -205,6 +225,11 @@ class Writer:
         self.tensors.setdefault(key, (part, indices))
         place = list(self.tensors).index(key)
         return read(f"{NAME}{place}", map(at, indices), part.type)
+
+    def is_shared(self, part: Node) -> bool:
+        """Return whether what is within a reduction is the same for several elements."""
+        is_within = not part.free <= self.env.keys()
+        return is_within and not self.env.keys() <= part.free and has_matrices(self.dense, part)
 
     def is_scatter(self, part: Node) -> bool:
         """Return whether a node adds up rows where data says: loops would ask each of them."""

@@ -85,7 +85,7 @@ def find_squares(tensors: Sequence[Tensor], find_loops: FindLoops | None) -> Loo
     rows = min(shared & -shared, MOST)
     sizes = {"r": rows, **{f"i{k}": tensor.numel() // rows for k, tensor in enumerate(tensors)}}
     dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
-    own = find_loops(write_squares(dtypes), sizes, device)
+    own = find_loops(write_squares(dtypes), sizes, device, 1.0)
     return own and own.prepared(sizes)
 
 

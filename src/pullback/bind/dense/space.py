@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 # How far each index that a node may have runs, the outermost first.
 Env = Mapping[str, Affine]
 ALL_BATCH = size(BATCH)
-# Finds the loops of a formula for some sizes; None if there are none, or they are wrong.
-FindLoops = Callable[["Formula", Mapping[str, int], torch.device], "Own | None"]
+# Finds the loops of a formula for some sizes, which may do so many times the work that others may;
+# None if there are none, or they are wrong.
+FindLoops = Callable[["Formula", Mapping[str, int], torch.device, float], "Own | None"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,10 @@ from pullback.bind.loops import nests
 from pullback.bind.loops.backends import CudaBackend, find_backend
 from pullback.bind.loops.nests import Own
 from pullback.bind.math import verify
+from pullback.define.math import cost
 from pullback.define.math.formula import Formula
 from pullback.kernels.cuda_on_cpu import mode
+from pullback.kernels.loops import worth
 
 
 def find_ways(
@@ -43,10 +45,29 @@ def has_loops(device: torch.device) -> bool:
     return isinstance(find_backend(device), CudaBackend)
 
 
-def find_loops(formula: Formula, sizes: Mapping[str, int], device: torch.device) -> Own | None:
-    """Return the loops of a formula with one output; None if there are none, or they are wrong."""
+def find_loops(
+    formula: Formula, sizes: Mapping[str, int], device: torch.device, times: float
+) -> Own | None:
+    """Return the loops of a formula with one output.
+
+    None if there are none, if they would compute values many times, or are wrong.
+
+    Args:
+        formula: what they compute.
+        sizes: of every index.
+        device: a GPU.
+        times: how many times the work they may do that loops of their family may.
+    """
     present = frozenset(parameter.name for parameter in formula.line.parameters)
     own = nests.find(formula, torch.float32, (0,), present, sizes, find_backend(device))
-    if not isinstance(own, Own) or not own.is_available or verify.why_unusable(own, present):
+    if not isinstance(own, Own) or does_too_much(own, sizes, times) or not own.is_available:
         return None
-    return own
+    return None if verify.why_unusable(own, present) else own
+
+
+def does_too_much(own: Own, sizes: Mapping[str, int], times: float) -> bool:
+    """Return whether loops do so many times the necessary operations."""
+    needed = cost.cost(own.indexed, sizes, [True], torch.float32.itemsize)
+    least = max(needed.flops, needed.read + needed.written)
+    most = times * worth.most_work(own.family) * least
+    return own.work(sizes) > max(most, own.backend.little)
