@@ -43,6 +43,10 @@ COUPLED = (
     "x = x[t - 1, d] + p/9*x[t - 1, d]*(1 - y[t - 1, d]); x[-1, d] = 2; "
     "y = y[t - 1, d] + p/9*y[t - 1, d]*(x[t, d] - 1); y[-1, d] = 1"
 )
+RESERVOIR = (
+    "(x[b, t, n], w[n, k], to[n, k]: int64) -> h[b, t, n] = "
+    "tanh(x + sum[k](w[n, k]*pad(h[b, t - 1, to[n, k]])) + pad(h[b, t - 2, n])/4)"
+)
 
 
 def lru(a: Tensor, x: Tensor, h: Tensor) -> Tensor:
@@ -66,6 +70,17 @@ def rnn(x: Tensor, weights: Tensor) -> Tensor:
     h, found = torch.zeros_like(x[:, 0]), list[Tensor]()
     for given in x.unbind(1):
         h = (given + h @ weights.T).tanh()
+        found.append(h)
+    return torch.stack(found, 1)
+
+
+def reservoir(x: Tensor, w: Tensor, to: Tensor) -> Tensor:
+    """Neurons of which each reads some others, or none where a place is outside."""
+    inside, to = (to >= 0) & (to < x.shape[-1]), to.clamp(0, x.shape[-1] - 1)
+    before, h, found = torch.zeros_like(x[:, 0]), torch.zeros_like(x[:, 0]), list[Tensor]()
+    for given in x.unbind(1):
+        read = torch.where(inside, h[:, to], 0)
+        before, h = h, (given + (w * read).sum(-1) + before / 4).tanh()
         found.append(h)
     return torch.stack(found, 1)
 
@@ -154,12 +169,12 @@ def coupled(p: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 class Recurrence(NamedTuple):
-    """A line, its loop, the shapes of its tensors, its other arguments."""
+    """A line, its loop, the shapes of its real tensors, its other arguments."""
 
     line: str
     loop: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...]
-    numbers: tuple[float, ...] = ()
+    numbers: tuple[float | Tensor, ...] = ()
 
     def draw(self, dtype: torch.dtype = torch.float64, seed: int = 0) -> list[Tensor]:
         """Return tensors below 1, with which states stay small."""
@@ -186,15 +201,29 @@ RECURRENCES = {
     "alone": Recurrence(ALONE, alone, ((30,),), (0.7,)),
     "ema": Recurrence(EMA, ema, ((2, 9, 40),), (0.25,)),
     "coupled": Recurrence(COUPLED, coupled, ((33,),), (12,)),
+    "reservoir": Recurrence(
+        RESERVOIR,
+        reservoir,
+        ((2, 7, 37), (37, 3)),
+        (torch.randint(-2, 39, (37, 3), generator=torch.Generator().manual_seed(1)),),
+    ),
 }
 
 
+def on(device: torch.device, numbers: Sequence[float | Tensor]) -> list[float | Tensor]:
+    """Return arguments on a device."""
+    return [each.to(device) if isinstance(each, Tensor) else each for each in numbers]
+
+
 def differentiate(
-    function: Callable[..., Any], given: Sequence[Tensor], numbers: Sequence[float], orders: int = 1
+    function: Callable[..., Any],
+    given: Sequence[Tensor],
+    numbers: Sequence[float | Tensor],
+    orders: int = 1,
 ) -> list[Tensor]:
     """Return the outputs, their gradients, and with two orders the gradients of these."""
     leaves = [tensor.detach().clone().requires_grad_() for tensor in given]
-    found = function(*leaves, *numbers)
+    found = function(*leaves, *on(given[0].device, numbers))
     several = list(found) if isinstance(found, tuple) else [found]
     loss = torch.stack([output.double().sin().sum() for output in several]).sum()
     results, more = [*several], [loss]

@@ -21,7 +21,7 @@ from tests.bind.gpu_ways import (
     require_same_each_time,
     way,
 )
-from tests.bind.recurrences import LRU, RECURRENCES, Recurrence, differentiate
+from tests.bind.recurrences import LRU, RECURRENCES, Recurrence, differentiate, on
 
 __all__ = ["way"]
 
@@ -42,7 +42,7 @@ def draw(own: Recurrence, dtype: torch.dtype = torch.float32, seed: int = 0) -> 
 def require_right(name: str, own: Recurrence, dtype: torch.dtype, orders: int) -> None:
     """Stop unless loops compute the states, and values and gradients are those in float64."""
     given = draw(own, dtype)
-    plan = operator(name).plan(*given, *own.numbers)
+    plan = operator(name).plan(*given, *on(given[0].device, own.numbers))
     states = [step for step in plan.steps if "recurrence" in step.way or "step by step" in step.way]
     assert states
     assert all(step.way == "own loop, recurrence" for step in states), plan
@@ -85,7 +85,8 @@ def test_states_that_are_larger_than_a_block(name: str, way: str) -> None:
 def test_threads_that_meet_give_the_same_bits_each_time(name: str, way: str) -> None:
     own = RECURRENCES[name]
     given = draw(own)
-    require_same_each_time(lambda: operator(name)(*given, *own.numbers), 1000 if way == GPU else 2)
+    given += on(given[0].device, own.numbers)
+    require_same_each_time(lambda: operator(name)(*given), 1000 if way == GPU else 2)
 
 
 @on_a_gpu

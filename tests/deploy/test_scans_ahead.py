@@ -58,7 +58,13 @@ LINES: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
         ((30, 200), (30, 200)),
     ),
     "gru": (GRU, ((2, 70, 3, 9), (3, 9, 9))),
+    "reservoir": (
+        "(x[t, n], w[n, k], to[n, k]: int64) -> h[t, n] ="
+        " tanh(x + sum[k](w[n, k]*pad(h[t - 1, to[n, k]])))",
+        ((100, 90), (90, 3)),
+    ),
 }
+PLACES = {"reservoir": [torch.arange(270).view(90, 3) * 7 % 91]}
 
 
 def build(operator: pb.Operator, dtypes: list[str], folder: Path, *gpus: str) -> None:
@@ -72,11 +78,12 @@ def build(operator: pb.Operator, dtypes: list[str], folder: Path, *gpus: str) ->
 
 def results_of(function: Callable[..., Any], given: list[Tensor]) -> list[Tensor]:
     """Return what a function gives, and the gradients of it."""
-    leaves = [tensor.clone().requires_grad_() for tensor in given]
+    leaves = [tensor.clone().requires_grad_(tensor.is_floating_point()) for tensor in given]
     found = function(*leaves)
     outputs = list(found) if isinstance(found, tuple) else [found]
     loss = torch.stack([output.double().square().sum() for output in outputs]).sum()
-    return [*(output.detach() for output in outputs), *torch.autograd.grad(loss, leaves)]
+    real = [leaf for leaf in leaves if leaf.requires_grad]
+    return [*(output.detach() for output in outputs), *torch.autograd.grad(loss, real)]
 
 
 @pytest.mark.parametrize(
@@ -95,17 +102,20 @@ def test_a_package_brings_the_loops_of_a_recurrence_and_of_its_gradients(
     line, shapes = LINES[name]
     operator = pb.operator(f"shippedscan::{name}_{dtype}{line}")
     given = [torch.rand(shape).to(getattr(torch, dtype)) for shape in shapes]
+    places = PLACES.get(name, [])
     # Step by step in double precision, differentiated by PyTorch.
     assert isinstance(operator.kind, Recurrent)
-    wanted = results_of(operator.kind.in_pytorch(), [tensor.double() for tensor in given])
+    doubles = [tensor.double() for tensor in given]
+    wanted = results_of(operator.kind.in_pytorch(), [*doubles, *places])
     build(operator, [dtype], tmp_path)
     monkeypatch.setattr(prebuilt, "_folders", {})
     prebuilt.add(tmp_path)
     monkeypatch.setattr(toolchain, "has", lambda _language: False)
-    plan = str(operator.plan(*(tensor.clone().requires_grad_() for tensor in given)))
+    leaves = [tensor.clone().requires_grad_() for tensor in given]
+    plan = str(operator.plan(*leaves, *places))
     assert "own loop, recurrence" in plan
     assert "step by step" not in plan
-    for found, exact in zip(results_of(operator, given), wanted, strict=True):
+    for found, exact in zip(results_of(operator, [*given, *places]), wanted, strict=True):
         torch.testing.assert_close(found, exact.to(found.dtype), **BOUNDS.get(dtype, {}))
 
 

@@ -10,7 +10,8 @@ from pullback.bind.loops.backends import Backend
 from pullback.define.math import bounds
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import at
-from pullback.define.math.node import REDUCTIONS, Node, in_order, may_divide_by_zero
+from pullback.define.math.lower import product_of, scatter_of
+from pullback.define.math.node import REDUCTIONS, SUM, Node, in_order, may_divide_by_zero
 from pullback.define.math.parts import open_sums
 from pullback.define.math.recurrence import Group, State, find_reads, reads_of
 from pullback.kernels.loops import scan
@@ -69,15 +70,27 @@ def why_none(call: ScanCall) -> str | None:
     if any(map(may_divide_by_zero, in_order([*nodes, *call.outputs.values()]))):
         return "whole numbers are divided, where PyTorch looks for zero"
     extents = Extents(call.sizes)
-    nested = (n.size for n in in_order(nodes) if n.op in REDUCTIONS and n.height > 1)
+    parts = in_order(nodes, lambda node: () if scatters(node, call) else node.args)
+    nested = (
+        n.size for n in parts if n.op in REDUCTIONS and n.height > 1 and not scatters(n, call)
+    )
     if any((extents.number(size) or 0) > MOST_NESTED for size in nested):
         return "it sums what is a sum itself, which PyTorch does one by one"
     names = call.states.keys()
     gathers = (gather for node in nodes for gather in bounds.find_gathers(node))
-    if any(g.read.name in names or any(map(bool, reads_of(g.conditions, names))) for g in gathers):
-        return "data says which element of a state is read"
+    if any(any(map(bool, reads_of(g.conditions, names))) for g in gathers):
+        return "a state says whether an element that data says is read"
     strange = {*call.dtypes.values()} - STORED.keys()
     return f"no own loops read or write {min(strange)}" if strange else None
+
+
+def scatters(node: Node, call: ScanCall) -> bool:
+    """Return whether a sum adds up rows where data says, each of which a loop adds up alone."""
+    if node.op != SUM:
+        return False
+    sizes = {index: call.formula.ranges.size(index) for index in node.free}
+    found = scatter_of(product_of(node), sizes)
+    return found is not None and any(place.nodes for _, place in found.places)
 
 
 def is_part(base: Nest, labels: tuple[str, ...], node: Node, call: ScanCall) -> bool:

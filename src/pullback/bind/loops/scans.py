@@ -42,7 +42,7 @@ from pullback.kernels.loops.cost import count_tasks
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.lanes import choose_lane
 from pullback.kernels.loops.nest import PART, KernelSetting, KernelText, Nest, Output
-from pullback.kernels.loops.schedule import Candidate, Schedule, ScheduleStep
+from pullback.kernels.loops.schedule import Candidate, Schedule, ScheduleStep, segment
 from pullback.kernels.loops.scope import RefusedLoops
 from pullback.kernels.loops.target import Target
 
@@ -321,6 +321,7 @@ def _loops_of(call: ScanCall, formula: Formula, kernel: KernelText, setting: Ker
         steps=(ScheduleStep(kernel=kernel),),
         family="recurrence",
         candidate=Candidate(nests=((kernel.nest, ()),), setting=setting),
+        segments=setting.segments,
     )
     return Own(
         indexed=formula,
@@ -396,4 +397,9 @@ def _setting(
         for o, node in zip(formula.line.outputs, formula.nodes, strict=True)
     ]
     setting = make_setting(formula, outputs, {**call.dtypes}, target, call.sizes, known)
-    return setting, outputs
+    found, segmented = segment(outputs, setting)
+    if not found.segments:
+        return setting, outputs
+    if found.places:
+        raise RefusedLoops("a maximum decides where a state is added to another")
+    return replace(segmented, segments=tuple(found.segments)), found.outputs

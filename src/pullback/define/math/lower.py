@@ -148,6 +148,15 @@ def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
         places[index] = place
     if not places:
         return None
+
+    def is_elsewhere(condition: Node) -> bool:
+        """Return whether it leaves out what no row of the output has, either."""
+        return condition.op == INSIDE and any(
+            condition.places[0] == place and condition.size == sizes[index]
+            for index, place in places.items()
+        )
+
+    left, kept = ([c for c in own if not is_elsewhere(c)] for own in (left, kept))
     value = select(left, body)
     if value.free & places.keys() or any(p.free & places.keys() for p in places.values()):
         return None

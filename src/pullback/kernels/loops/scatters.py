@@ -43,11 +43,15 @@ class SegmentedOutputs:
         return f"{self.outputs[0].name}:{len(self.segments)}"
 
     def replace_sums(self) -> None:
-        """Replace the outermost sums that scatter."""
+        """Replace the outermost sums that scatter; what several outputs have is one sum."""
+        known: dict[tuple[Node, tuple[str, ...]], Node | None] = {}
         for k, output in enumerate(self.outputs):
             others: dict[Node, Node] = {}
             for node in in_order([output.node], outside_reductions):
-                if node.op == SUM and (found := self.segmented(node, output.indices)):
+                own = node, tuple(i for i in output.indices if i in node.free)
+                if node.op == SUM and own not in known:
+                    known[own] = self.segmented(node, output.indices)
+                if found := known.get(own):
                     others[node] = found
             self.outputs[k] = replace(output, node=replace_nodes(output.node, others))
 

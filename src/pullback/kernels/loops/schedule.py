@@ -286,13 +286,30 @@ def peel(
         break
 
 
+def segment(
+    outputs: Sequence[Output], setting: KernelSetting
+) -> tuple[SegmentedOutputs, KernelSetting]:
+    """Return outputs whose sums no longer scatter, and a setting that knows of their segments."""
+    real = "float64" if setting.target.compute == "double" else "float32"
+    found = SegmentedOutputs(list(outputs), Ranges(setting.ranges), real)
+    found.replace_sums()
+    dims = {p.name: tuple(map(found.ranges.size, p.indices)) for p in found.places.values()}
+    for each in found.segments:
+        dims |= each.dims(found.ranges)
+    dtypes = {name: real if name.startswith((PLACE, "~value:")) else "int64" for name in dims}
+    return found, replace(
+        setting,
+        ranges=found.ranges.sizes,
+        dtypes={**setting.dtypes, **dtypes},
+        dims={**setting.dims, **dims},
+    )
+
+
 def sort(
     outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
 ) -> Iterator[Candidate]:
     """Yield the schedules in which one task adds up all that a scatter adds to one place."""
-    real = "float64" if setting.target.compute == "double" else "float32"
-    found = SegmentedOutputs(list(outputs), Ranges(setting.ranges), real)
-    found.replace_sums()
+    found, setting = segment(outputs, setting)
     if not found.segments:
         return
     if setting.target.has_rival:
@@ -300,16 +317,6 @@ def sort(
     places = list(found.places.values())
     if any((Extents(sizes).number(node.size) or 0) > EXACT for node in found.places):
         raise RefusedLoops("a maximum over more places than a real number can tell apart")
-    dims = {p.name: tuple(map(found.ranges.size, p.indices)) for p in places}
-    for each in found.segments:
-        dims |= each.dims(found.ranges)
-    dtypes = {name: real if name.startswith((PLACE, "~value:")) else "int64" for name in dims}
-    setting = replace(
-        setting,
-        ranges=found.ranges.sizes,
-        dtypes={**setting.dtypes, **dtypes},
-        dims={**setting.dims, **dims},
-    )
     first: list[tuple[Nest, tuple[Output, ...]]] = []
     for place in places:
         ways = [
