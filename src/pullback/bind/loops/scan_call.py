@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pullback.bind.loops.backends import Backend
+from pullback.bind.loops.specialise import make_setting
 from pullback.define.math import bounds
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import at
@@ -16,8 +17,11 @@ from pullback.define.math.parts import open_sums
 from pullback.define.math.recurrence import Group, State, find_reads, reads_of
 from pullback.kernels.loops import scan
 from pullback.kernels.loops.extents import Extents
-from pullback.kernels.loops.nest import Nest
+from pullback.kernels.loops.nest import KernelSetting, Nest, Output
 from pullback.kernels.loops.pointwise import STORED
+from pullback.kernels.loops.schedule import segment
+from pullback.kernels.loops.scope import RefusedLoops
+from pullback.kernels.loops.target import Target
 
 # A longer sum of sums would compute the inner ones again and again.
 MOST_NESTED = 64
@@ -91,6 +95,23 @@ def scatters(node: Node, call: ScanCall) -> bool:
     sizes = {index: call.formula.ranges.size(index) for index in node.free}
     found = scatter_of(product_of(node), sizes)
     return found is not None and any(place.nodes for _, place in found.places)
+
+
+def find_setting(
+    call: ScanCall, formula: Formula, target: Target, known: dict[str, int]
+) -> tuple[KernelSetting, list[Output]]:
+    """Return what the kernel is written with, and what it computes."""
+    outputs = [
+        Output(name=o.name, indices=o.labels, node=node, dtype=o.dtype or call.compute)
+        for o, node in zip(formula.line.outputs, formula.nodes, strict=True)
+    ]
+    setting = make_setting(formula, outputs, {**call.dtypes}, target, call.sizes, known)
+    found, segmented = segment(outputs, setting)
+    if not found.segments:
+        return setting, outputs
+    if found.places:
+        raise RefusedLoops("a maximum decides where a state is added to another")
+    return replace(segmented, segments=tuple(found.segments)), found.outputs
 
 
 def is_part(base: Nest, labels: tuple[str, ...], node: Node, call: ScanCall) -> bool:

@@ -21,12 +21,13 @@ from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.scan_call import (
     ScanCall,
     find_rings,
+    find_setting,
     find_sums,
     is_at_hand,
     is_part,
     why_none,
 )
-from pullback.bind.loops.specialise import find_small, make_setting, round_size
+from pullback.bind.loops.specialise import find_small, round_size
 from pullback.define.math import fronts, scan_formula
 from pullback.define.math.checkpoints import reader_of
 from pullback.define.math.draft import FreeNames
@@ -42,7 +43,7 @@ from pullback.kernels.loops.cost import count_tasks
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.lanes import choose_lane
 from pullback.kernels.loops.nest import PART, KernelSetting, KernelText, Nest, Output
-from pullback.kernels.loops.schedule import Candidate, Schedule, ScheduleStep, segment
+from pullback.kernels.loops.schedule import Candidate, Schedule, ScheduleStep
 from pullback.kernels.loops.scope import RefusedLoops
 from pullback.kernels.loops.target import Target
 
@@ -210,7 +211,7 @@ def _write(call: ScanCall, target: Target) -> Scan:
     time, weight = next(iter(call.group.weights))
     sequential = (time, 1 if weight > 0 else -1)
     alone = scan_formula.write_scan(call.formula, call.groups, {}, "")
-    setting, own = _setting(call, alone.formula, target, {})
+    setting, own = find_setting(call, alone.formula, target, {})
     lines = call.formula.line.outputs
     lane = choose_lane(own, time, setting, {line.name for line in lines})
     sums = find_sums(call, time)
@@ -242,7 +243,7 @@ def _write(call: ScanCall, target: Target) -> Scan:
     kept = [name for name in states if name in read_there]
     copies = _copy_states([states[name] for name in kept], skewed, call) if skewed else {}
     made = scan_formula.write_scan(call.formula, call.groups, others | copies, str(lane))
-    setting, own = _setting(call, made.formula, target, known)
+    setting, own = find_setting(call, made.formula, target, known)
     together = [*call.group.states, *(reader_of(node) for _, node in others.values())]
     ended = {} if skewed else find_ends(call, left)
     passing = [name for name in states if skewed or name not in kept or name in ended]
@@ -386,20 +387,3 @@ def _copy_states(
         )
         for state in states
     }
-
-
-def _setting(
-    call: ScanCall, formula: Formula, target: Target, known: dict[str, int]
-) -> tuple[KernelSetting, list[Output]]:
-    """Return what the kernel is written with, and what it computes."""
-    outputs = [
-        Output(name=o.name, indices=o.labels, node=node, dtype=o.dtype or call.compute)
-        for o, node in zip(formula.line.outputs, formula.nodes, strict=True)
-    ]
-    setting = make_setting(formula, outputs, {**call.dtypes}, target, call.sizes, known)
-    found, segmented = segment(outputs, setting)
-    if not found.segments:
-        return setting, outputs
-    if found.places:
-        raise RefusedLoops("a maximum decides where a state is added to another")
-    return replace(segmented, segments=tuple(found.segments)), found.outputs
