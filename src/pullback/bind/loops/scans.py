@@ -42,7 +42,7 @@ from pullback.kernels.loops import checkpoints, scan
 from pullback.kernels.loops.cost import count_tasks
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.lanes import choose_lane
-from pullback.kernels.loops.nest import PART, KernelSetting, KernelText, Nest, Output
+from pullback.kernels.loops.nest import PART, KernelSetting, KernelText, Nest
 from pullback.kernels.loops.schedule import Candidate, Schedule, ScheduleStep
 from pullback.kernels.loops.scope import RefusedLoops
 from pullback.kernels.loops.target import Target
