@@ -13,6 +13,15 @@ SCAN = (
     "ss(dt[b, t, d], a[d, s], p[b, t, s], c[b, t, s], x[b, t, d]) -> y[b, t, d] = "
     "h[b, t, d, s] = exp(dt*a)*pad(h[b, t - 1, d, s]) + dt*p*x; y = sum[s](c*h[b, t, d, s])"
 )
+HEADS = (
+    "heads(dt[b, t, h], a[h], p[b, t, s], c[b, t, s], x[b, t, h, d]) -> y[b, t, h, d] = "
+    "u[b, t, h, d, s] = exp(dt*a)*pad(u[b, t - 1, h, d, s]) + dt*p*x; "
+    "y = sum[s](c*u[b, t, h, d, s])"
+)
+RESERVOIR = (
+    "reservoir(x[b, t, n], w[n, k], to[n, k]: int64) -> h[b, t, n] = "
+    "tanh(x + sum[k](w*pad(h[b, t - 1, to[n, k]])))"
+)
 BIQUAD = (
     "biquad(x[..., t], b[3], a[3]) -> y[..., t] = b[0]*x + b[1]*pad(x[t - 1]) + b[2]*pad(x[t - 2]) "
     "- a[1]*pad(y[t - 1]) - a[2]*pad(y[t - 2])"
@@ -59,6 +68,25 @@ def scan_loop(dt: Tensor, a: Tensor, p: Tensor, c: Tensor, x: Tensor) -> Tensor:
     for step, own, out, given in zip(*(v.unbind(1) for v in (dt, p, c, x)), strict=True):
         h = (step[..., None] * a).exp() * h + (step * given)[..., None] * own[:, None]
         found.append((h * out[:, None]).sum(-1))
+    return torch.stack(found, 1)
+
+
+def heads_loop(dt: Tensor, a: Tensor, p: Tensor, c: Tensor, x: Tensor) -> Tensor:
+    """The selective scan of Mamba-2, step by step: a head's elements decay alike."""
+    u, found = torch.zeros(()), list[Tensor]()
+    for step, own, out, given in zip(*(v.unbind(1) for v in (dt, p, c, x)), strict=True):
+        decay = (step * a).exp()[..., None, None]
+        u = decay * u + (step[..., None] * given)[..., None] * own[:, None, None]
+        found.append((u * out[:, None, None]).sum(-1))
+    return torch.stack(found, 1)
+
+
+def reservoir_loop(x: Tensor, w: Tensor, to: Tensor) -> Tensor:
+    """Neurons of which each reads a few others, step by step."""
+    h, found = torch.zeros_like(x[:, 0]), list[Tensor]()
+    for given in x.unbind(1):
+        h = torch.tanh(given + (w * h[:, to]).sum(-1))
+        found.append(h)
     return torch.stack(found, 1)
 
 

@@ -94,6 +94,15 @@ def matrix(x: Tensor, w: Tensor, h0: Tensor) -> Tensor:
     return stacked(found)
 
 
+def shared(x: Tensor, w: Tensor, h0: Tensor) -> Tensor:
+    """Channels of which each has many elements that decay alike, as heads of Mamba-2."""
+    h, found = torch.zeros(*x[:, 0].shape, len(h0), dtype=x.dtype), list[Tensor]()
+    for given in steps_of(x):
+        h = (-w * given).exp()[..., None] * h + given[..., None] * h0
+        found.append(h @ h0)
+    return stacked(found)
+
+
 HEAD = "(x[b, t, d], w[d], h0[d]) -> y[b, t, d] = "
 START = "h[b, -1, d] = h0"
 
@@ -135,6 +144,11 @@ CASES = {
         f"{HEAD}h[b, t, d] = tanh(sum[j](w[d]*w[j]*h[b, t - 1, j])/size(d) + x); {START}; y = h*h",
         matrix,
     ),
+    "shared": Case(
+        "(x[b, t, d], w[d], h0[s]) -> y[b, t, d] = "
+        "h[b, t, d, s] = exp(-w*x)*pad(h[b, t - 1, d, s]) + x*h0; y = sum[s](h*h0)",
+        shared,
+    ),
 }
 LENGTHS = (1, 2, 3, 5, 31, 32, 33, 64, 65, 95, 96, 97, 130, 200)
 
@@ -148,7 +162,10 @@ def draw(length: int, width: int = 21, dtype: torch.dtype = torch.float64) -> li
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize(
     "name",
-    ["delayed", *(pytest.param(n, marks=pytest.mark.thorough) for n in CASES if n != "delayed")],
+    [
+        n if n in {"delayed", "shared"} else pytest.param(n, marks=pytest.mark.thorough)
+        for n in CASES
+    ],
 )
 def test_gradients_are_those_of_a_loop_and_of_all_states(
     name: str, monkeypatch: pytest.MonkeyPatch
