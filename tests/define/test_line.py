@@ -184,8 +184,20 @@ def test_a_syntax_error_in_a_later_row_shows_that_row() -> None:
     assert finding.help == "name this dimension; arithmetic belongs in outputs"
 
 
-def test_a_misspelt_type_has_a_hint() -> None:
-    assert finding_of("demo::f(k: integer) -> y[k]").help == "did you mean 'int'?"
+@pytest.mark.parametrize(
+    ("text", "help"),
+    [
+        ("demo::f(k: integer) -> y[k]", "did you mean 'int'?"),
+        ("demo::f(k: Tensor) -> y[2]", "a tensor has its dimensions in brackets: k[n, d], or k[]"),
+        (
+            "demo::f(x[n], k) -> y[n]",
+            "a number is k: int or k: float, a tensor without dimensions k[]",
+        ),
+        ("demo::f(x[None, n]) -> y[n]", "a dimension of one element is called 1"),
+    ],
+)
+def test_a_parameter_that_is_written_otherwise_has_a_hint(text: str, help: str) -> None:
+    assert finding_of(text).help == help
 
 
 DEEP = ["(" * 3000 + "n" + ")" * 3000, "-" * 3000 + "n", "n" + " + n" * 3000, "n" + " * n" * 3000]

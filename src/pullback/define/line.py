@@ -245,7 +245,12 @@ def check_names(line: Line) -> None:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise Syntax.error(f"'{name}' is not a name", at=line)
         if keyword.iskeyword(name):
-            raise ReservedName.error(f"'{name}' is a keyword of Python", at=line)
+            cure = (
+                "a dimension of one element is called 1"
+                if name == "None" and name in dims
+                else None
+            )
+            raise ReservedName.error(f"'{name}' is a keyword of Python", at=line, help=cure)
     for name in (*names, *dims):
         if name in RESERVED:
             reserved = ", ".join(sorted(RESERVED))

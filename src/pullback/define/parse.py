@@ -166,7 +166,8 @@ class Parser:
         name = self.name("a parameter")
         if self.accept("["):
             return self.tensor(name, self.dims(self.input_dim))
-        self.expect(":", "'[' or ':'")
+        cure = f"a number is {name}: int or {name}: float, a tensor without dimensions {name}[]"
+        self.expect(":", "'[' or ':'", cure)
         return self.scalar(name)
 
     def output(self) -> Tensor:
@@ -298,6 +299,8 @@ class Parser:
         """Read a type, then a question mark or a default if there is one."""
         if self.token.text not in PYTHON_TYPES:
             help = did_you_mean(self.token.text, PYTHON_TYPES)
+            if self.token.text.lower() == "tensor":
+                help = f"a tensor has its dimensions in brackets: {name}[n, d], or {name}[]"
             raise self.error("int, float, bool, str, int[] or float[]", help)
         type = self.advance().text
         if type in ("int", "float") and self.accept("["):
