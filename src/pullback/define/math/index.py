@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ BATCH = "..."
 class Affine:
     """`constant` plus whole multiples of indices, sizes and integer-valued nodes.
 
+    What follows from it is computed once: whoever writes loops asks for it over and over.
+
     Attributes:
         constant: what is added.
         terms: what is multiplied, and by how much, in a fixed order. An index is its name; the
@@ -26,7 +29,14 @@ class Affine:
     constant: int = 0
     terms: tuple[tuple[str | Node, int], ...] = ()
 
-    @property
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.constant, self.terms))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
     def index(self) -> str | None:
         """The index, if it is one alone."""
         if self.constant == 0 and len(self.terms) == 1:
@@ -35,7 +45,7 @@ class Affine:
                 return term
         return None
 
-    @property
+    @cached_property
     def free(self) -> frozenset[str]:
         """The indices in it."""
         found: set[str] = set()
@@ -46,7 +56,7 @@ class Affine:
                 found.add(term)
         return frozenset(found)
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """The integer-valued nodes in it."""
         return tuple(term for term, _ in self.terms if not isinstance(term, str))

@@ -38,10 +38,12 @@ class Node:
         type: of its value.
         free: the indices it depends on; its "shape".
         height: how many reductions are nested in it.
+        places: its affine indices: all those of a read, the one of an index or a condition. No
+            other node has any.
         serial: the order in which nodes were made.
     """
 
-    __slots__ = ("__weakref__", "args", "data", "free", "height", "op", "serial", "type")
+    __slots__ = ("__weakref__", "args", "data", "free", "height", "op", "places", "serial", "type")
 
     op: str
     args: tuple[Node, ...]
@@ -49,6 +51,7 @@ class Node:
     type: Type
     free: frozenset[str]
     height: int
+    places: tuple[Affine, ...]
     serial: int
 
     @property
@@ -66,14 +69,6 @@ class Node:
         """Where a read reads."""
         assert self.op == READ
         return self.places
-
-    @property
-    def places(self) -> tuple[Affine, ...]:
-        """Its affine indices: all those of a read, the one of an index or a condition."""
-        assert self.op in PLACED
-        assert isinstance(self.data, tuple)
-        found = [index for index in self.data if isinstance(index, Affine)]
-        return tuple(found[:1] if self.op == INSIDE else found)
 
     @property
     def bound(self) -> str:
@@ -127,6 +122,9 @@ def make(op: str, args: tuple[Node, ...], data: Data, type: Type, free: frozense
             if op in REDUCTIONS:
                 node.free -= {node.bound}
                 node.height += 1
+            if op in PLACED and isinstance(data, tuple):
+                found = [each for each in data if isinstance(each, Affine)]
+                node.places = tuple(found[:1] if op == INSIDE else found)
             node.serial = _serial = _serial + 1
             _made[key] = node
     return node
