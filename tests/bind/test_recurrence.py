@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Callable, Sequence
@@ -634,6 +635,54 @@ def test_loops_compute_the_gradients_of_gradients(name: str) -> None:
         own.plan(*(t.clone().requires_grad_() for t in given), *numbers)
     )
     results = (differentiate(way, given, numbers, orders=2) for way in (own, loop))
+    for found, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+OVER_STATES = (
+    "h[t, d] = tanh(w*pad(h[t - 1, d]) + x); s[t, u] = sum[e](h[t, e]*h[u, e])/4; "
+    "p[t, u] = exp(s[t, u] - max[r](s[t, r])); c[t, d] = sum[u](p[t, u]*h[u, d])/sum[u](p[t, u]); "
+)
+ATTENDING = {
+    "attention": f"(x[t, d], w[d]) -> c[t, d] = {OVER_STATES}".rstrip("; "),
+    "attention and a state": f"(x[t, d], w[d]) -> g[t, d] = {OVER_STATES}"
+    "g = sin(pad(g[t - 1, d])/2 + c)",
+}
+
+
+def attend(x: Tensor, w: Tensor, *, has_state: bool) -> Tensor:
+    h, states = torch.zeros_like(x[0]), list[Tensor]()
+    for given in x:
+        h = (w * h + given).tanh()
+        states.append(h)
+    h = torch.stack(states)
+    attended = torch.softmax(h @ h.T / 4, -1) @ h
+    g, found = torch.zeros_like(x[0]), list[Tensor]()
+    for each in attended:
+        g = (g / 2 + each).sin()
+        found.append(g)
+    return torch.stack(found) if has_state else attended
+
+
+@pytest.mark.usefixtures("looped")
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("name", "orders"),
+    [
+        ("attention", 1),
+        pytest.param("attention", 2, marks=pytest.mark.thorough),
+        pytest.param("attention and a state", 1, marks=pytest.mark.thorough),
+    ],
+)
+def test_what_earlier_states_decide_comes_before_later_steps(
+    name: str, orders: int, seed: int
+) -> None:
+    """Gradients of an attention over states summed up all scores in each step."""
+    own = pb.operator(f"recurrence::{name.replace(' ', '_')}_{orders}{ATTENDING[name]}")
+    x, w = (torch.randn(s, dtype=DOUBLE, requires_grad=True) for s in ((70, 5), (5,)))
+    loop = functools.partial(attend, has_state=name != "attention")
+    assert "step by step" not in str(own.plan(x, w))
+    results = (differentiate(way, (x, w), (), orders) for way in (own, loop))
     for found, wanted in zip(*results, strict=True):
         torch.testing.assert_close(found, wanted)
 

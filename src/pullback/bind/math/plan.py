@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 import torch
 
@@ -12,7 +13,7 @@ from pullback.bind import kernel, notebook
 from pullback.bind.dense import cumulative
 from pullback.bind.kinds.kind import Kind
 from pullback.bind.loops import backends, gpu, nests
-from pullback.bind.loops.backends import unit_of
+from pullback.bind.loops.backends import CudaBackend, unit_of
 from pullback.bind.loops.chunks import Loops
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.own_call import prepare_call
@@ -194,22 +195,65 @@ def steps_of_states(
         return own.scan(place, shaped, compute)
 
     known, _ = RecurrentCall.of_call(call).sink_if_loops(find)
+    yield from _steps_before(steps_of, known, call)
+    call = known.with_empty_parts(call)
+    left = [k for k in call.places if k not in known.copied]
+    while known.late:
+        place, late = known.late
+        yield from islice(_steps_of_groups(known, call, left, find, there), place)
+        plain, names = recur.states_call(known, call), known.formula.states.keys()
+        early = {n: plain.empty_state(known.formula.states[n]) for n in names}
+        known, whole_call = late, replace(call, named={**call.named, **early})
+        yield from _steps_before(steps_of, known, whole_call)
+        call = known.with_empty_parts(whole_call)
+        left = [k for k in call.places if k not in known.copied]
+    yield from _steps_of_groups(known, call, left, find, there)
+    if left:
+        plain = recur.states_call(known, call)
+        states = {name: plain.empty_state(s) for name, s in known.formula.states.items()}
+        rest = known.rest_call(call, states).wanting(left)
+        for step in steps_of(rest):
+            yield replace(step, operator=call.indexed.line.qualname)
+
+
+def _steps_before(
+    steps_of: Callable[[IndexedCall], Iterator[Step]], known: RecurrentCall, call: IndexedCall
+) -> Iterator[Step]:
+    """Yield the steps of what is computed before those of states."""
     if before := known.before_call(call):
         for step in steps_of(before):
             yield replace(step, operator=call.indexed.line.qualname)
-    call = known.with_empty_parts(call)
+
+
+def _steps_of_groups(
+    known: RecurrentCall,
+    call: IndexedCall,
+    left: list[int],
+    find: Callable[[RecurrentCall, int], Loops | NoLoops],
+    there: CudaBackend | None,
+) -> Iterator[Step]:
+    """Yield a step for each group of states.
+
+    Args:
+        known: what follows from which tensors there are.
+        call: with tensors like what is computed before.
+        left: the outputs that are no states; those that come with a group are taken out.
+        find: returns the loops of a group.
+        there: a GPU that is asked about.
+    """
+    compute = compute_dtype(call)
     joint, states = steps.with_states(known.formula)
     names, plain = [name for name, _ in states], recur.states_call(known, call)
-    left = [k for k in call.places if k not in known.copied]
     on_gpu = there is not None or recur.is_for_gpu(plain.device)
     groups = dict(enumerate(known.formula.groups))
-    walks = known.walks if recur.has_large_states(known, call, on_gpu=on_gpu) else None
+    keeps_few = not known.late and recur.has_large_states(known, call, on_gpu=on_gpu)
+    walks = known.walks if keeps_few else None
     both = find(known, ALL) if walks else None
     if walks and isinstance(both, Loops):
         groups = {ALL: replace(walks.back, states=walks.states)}
     for place, group in groups.items():
         whole = known.wholes[place]
-        if place != ALL and recur.is_cumulative(plain, group, whole, on_gpu=on_gpu):
+        if place != ALL and cumulative.is_faster(plain, group, whole, on_gpu=on_gpu):
             scan = NoLoops(reason="")
         else:
             scan = find(known, place)
@@ -221,7 +265,7 @@ def steps_of_states(
         lines = call.indexed.line.outputs
         more = [k for k in left if lines[k].name in beside and lines[k].name not in own]
         computed += [lines[k].name for k in more]
-        left = [k for k in left if k not in more]
+        left[:] = [k for k in left if k not in more]
         way, reason = _describe_way(scan, group, whole, call.sizes)
         if walks and isinstance(both, NoLoops) and own <= {*names_of(walks.there)}:
             reason += f", all steps are kept: {both.reason}"
@@ -238,11 +282,6 @@ def steps_of_states(
             flops=needed.flops,
             bytes=needed.read + needed.written,
         )
-    if left:
-        states = {name: plain.empty_state(s) for name, s in known.formula.states.items()}
-        rest = known.rest_call(call, states).wanting(left)
-        for step in steps_of(rest):
-            yield replace(step, operator=call.indexed.line.qualname)
 
 
 def _describe_way(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pullback.bind import autocast, kernel
 from pullback.bind.dense import arrange
-from pullback.bind.dense.cumulative import RECORDED
+from pullback.bind.dense.cumulative import RECORDED, is_faster
 from pullback.bind.dense.places import IndexOutside
 from pullback.bind.dense.record import Records
 from pullback.bind.dense.steps import StatesCall, compute_group
@@ -24,7 +24,6 @@ from pullback.bind.math.recurrent_call import ALL, Key, RecurrentCall, compute_d
 from pullback.bind.memo import Memo
 from pullback.define.line import Line
 from pullback.define.math.checkpoints import EVERY
-from pullback.define.math.cumulative import Cumulative
 from pullback.define.math.recurrence import Group
 from pullback.define.operator import Definition
 from pullback.diagnostic import PullbackError
@@ -42,11 +41,6 @@ OFTEN = 4096
 LARGE = 2**22
 # With fewer steps than this, few would be hardly fewer: two blocks of them are in memory as well.
 MANY_STEPS = 4 * EVERY
-# From so many neighbours at each time on, a loop is faster than a cumulative function of PyTorch's.
-WIDE = 8
-# The same on a GPU, where it needs as many threads as well: else those functions, which cut the
-# steps into parts, have more of them.
-WIDE_ON_GPU, MANY = 32, 2**14
 
 
 class RecurrentExecutor:
@@ -134,7 +128,7 @@ class RecurrentExecutor:
         candidates = [
             not captured
             and _has_elements(plain, group)
-            and not is_cumulative(plain, group, whole, on_gpu=on_gpu)
+            and not is_faster(plain, group, whole, on_gpu=on_gpu)
             for group, whole in zip(groups, known.wholes, strict=True)
         ]
         short = [
@@ -160,16 +154,41 @@ class RecurrentExecutor:
         is_small = many < FEW and not is_often
         # Until small calls are often, PyTorch's operations compute what is no state.
         waiting = groups if is_small and any(worth) else short
+        late = None if captured else prepare_late(known, call, worth, is_small=is_small)
         return PreparedStates(
             known=known,
             call=replace(call, named={}),
+            late=late,
             worth=tuple(worth),
             short=sum(count_steps(plain, group) for group in waiting),
-            keeps_few=all(worth) and has_large_states(known, call, on_gpu=on_gpu),
+            keeps_few=all(worth) and not late and has_large_states(known, call, on_gpu=on_gpu),
             is_small=is_small,
             is_recorded=not any(worth) and (many < FEW or not known.left),
             scans=scans,
         )
+
+
+def prepare_late(
+    known: RecurrentCall, call: IndexedCall, worth: Sequence[bool], *, is_small: bool
+) -> PreparedStates | None:
+    """Return what computes the groups that are given the states of earlier ones; None if none are.
+
+    Args:
+        known: what follows from which tensors there are.
+        call: one.
+        worth: whether each group has enough elements, or steps, for a loop.
+        is_small: whether PyTorch's operations compute what is no state.
+    """
+    if not known.late:
+        return None
+    place, own = known.late
+    return PreparedStates(
+        known=own,
+        call=replace(call, named={}),
+        late=prepare_late(own, call, worth[place:], is_small=is_small),
+        worth=tuple(worth[place:]),
+        is_small=is_small,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +198,7 @@ class PreparedStates:
     Attributes:
         known: what follows from which tensors are there.
         call: without its arguments.
+        late: of the groups that are given the states of earlier ones; None if there are none.
         worth: whether each group has enough elements, or steps, for a loop.
         short: how many steps a call takes that is computed by loops if there are more like it.
         keeps_few: whether only some steps are kept of states that are computed twice.
@@ -190,6 +210,7 @@ class PreparedStates:
 
     known: RecurrentCall
     call: IndexedCall
+    late: PreparedStates | None = None
     worth: tuple[bool, ...] = ()
     short: int = 0
     keeps_few: bool = False
@@ -220,6 +241,9 @@ class PreparedStates:
         """Return the outputs of a call; `by` computes the states of a group, if given."""
         outputs, known = call.outputs, self.known
         call = self.compute_before(call)
+        if self.late and known.late:
+            early = self.compute_states(call, by, known.late[0])
+            return self.late.outputs_of(replace(call, named={**call.named, **early}))
         found = self.compute_states(call, by)
         values: list[Tensor | None] = [None] * len(outputs.wanted)
         for k, spec in enumerate(self.line.outputs):
@@ -247,15 +271,23 @@ class PreparedStates:
         parts = compute_by_pytorch(replace(before, is_kernel=call.is_kernel))
         return known.with_parts(call, parts)
 
-    def compute_states(self, call: IndexedCall, by: GroupFunction | None) -> dict[str, Tensor]:
-        """Return the states of a call, and the outputs that came with them, by name."""
+    def compute_states(
+        self, call: IndexedCall, by: GroupFunction | None, many: int | None = None
+    ) -> dict[str, Tensor]:
+        """Return the states of a call, and the outputs that came with them, by name.
+
+        Args:
+            call: with what is computed before the steps.
+            by: computes those of a group, if it is given.
+            many: of how many groups; None for all.
+        """
         plain = states_call(self.known, call)
         found: dict[str, Tensor] = {}
         if call.is_kernel and self.keeps_few:
             values = self.compute_by_loops(ALL, call, plain.compute, found)
             if values is not None:
                 return values
-        for place, group in enumerate(self.known.formula.groups):
+        for place, group in enumerate(self.known.formula.groups[:many]):
             values = by(plain, group, found) if by else None
             if call.is_kernel and self.worth[place]:
                 values = self.compute_by_loops(place, call, plain.compute, found)
@@ -314,31 +346,6 @@ def states_call(known: RecurrentCall, call: IndexedCall) -> StatesCall:
         compute=compute_dtype(call),
         device=call.outputs.device,
     )
-
-
-def is_cumulative(
-    call: StatesCall, group: Group, whole: Cumulative | None, *, on_gpu: bool
-) -> bool:
-    """Return whether a cumulative function of PyTorch's is faster than a loop for a group.
-
-    A loop has lanes along what comes after the time. On a CPU PyTorch's functions have none, and
-    may take every element from another line of the cache.
-
-    Args:
-        call: of the group.
-        group: of states.
-        whole: which cumulative function it is.
-        on_gpu: whether loops would be those of a GPU.
-    """
-    if whole is None or (whole.op == "logaddexp" and not on_gpu):
-        return False
-    state = group.states[whole.place]
-    place = state.indices.index(group.weights[0][0])
-    before, after = (
-        math.prod(map(call.number, own))
-        for own in (state.extents[:place], state.extents[place + 1 :])
-    )
-    return (before * after < MANY or after < WIDE_ON_GPU) if on_gpu else after < WIDE
 
 
 def has_large_states(known: RecurrentCall, call: IndexedCall, *, on_gpu: bool) -> bool:

@@ -25,7 +25,7 @@ from pullback.define.math.checkpoints import Walks, find_walks, names_of
 from pullback.define.math.cumulative import Cumulative, find_cumulative
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
-from pullback.define.math.hoist import Hoisted, find_nested, hoist
+from pullback.define.math.hoist import Hoisted, divide, find_nested, hoist
 from pullback.define.math.node import READ, Node
 from pullback.define.math.recurrence import reads_of
 from pullback.define.math.sink import sink
@@ -48,6 +48,7 @@ class RecurrentCall:
         names: of the states, as the outputs' formula reads them.
         copied: the outputs that are a state as it is, by their place.
         wanted: which outputs are.
+        may_divide: whether earlier groups may be computed apart from later ones.
         scans: the loops of each group, by what they are made for.
         agreed: the groups, and dtypes, whose cumulative functions are known to be their steps.
     """
@@ -57,6 +58,7 @@ class RecurrentCall:
     names: dict[str, str]
     copied: dict[int, str]
     wanted: tuple[bool, ...]
+    may_divide: bool = True
     scans: Memo[tuple[object, ...], Loops | NoLoops] = field(
         default_factory=Memo[tuple[object, ...], Loops | NoLoops]
     )
@@ -73,7 +75,8 @@ class RecurrentCall:
         """Return it; `is_hoisted`: whether something may be computed before the steps."""
         present = steps.present(formula, missing, wanted)
         hoisted = hoist(present, find_nested(present)) if is_hoisted else Hoisted(formula=present)
-        return RecurrentCall.of_hoisted(present, hoisted, wanted)
+        found = RecurrentCall.of_hoisted(present, hoisted, wanted)
+        return replace(found, may_divide=is_hoisted)
 
     @staticmethod
     def of_hoisted(present: Formula, hoisted: Hoisted, wanted: tuple[bool, ...]) -> RecurrentCall:
@@ -121,6 +124,18 @@ class RecurrentCall:
         if any(isinstance(scan, NoLoops) for scan in scans.values()):
             return self, {}
         return self.sunk, scans
+
+    @cached_property
+    def late(self) -> tuple[int, RecurrentCall] | None:
+        """From which group on it is another call, which is given the states before; None if none.
+
+        What these decide of the steps of later groups is computed between the two.
+        """
+        found = divide(self.formula) if self.may_divide else None
+        if found is None:
+            return None
+        place, hoisted = found
+        return place, RecurrentCall.of_hoisted(self.formula, hoisted, self.wanted)
 
     @cached_property
     def before(self) -> Executor | None:
@@ -211,15 +226,19 @@ class RecurrentCall:
     def with_group(self, place: int) -> tuple[dict[int, Node], tuple[Node, ...]]:
         """Return the outputs that may be computed with a group, and what else reads its states.
 
-        It has to be the last group that they need.
+        It has to be the last group that they need; none are if the states are given to a call of
+        later groups.
         """
         later = [s for g in self.formula.groups[place + 1 :] for s in g.states]
         names = {state.name for state in later}
         wanted = {k: n for k, n in enumerate(self.formula.nodes) if self.wanted[k]}
+        is_early = self.late is not None and place < self.late[0]
         own = {
             k: node
             for k, node in wanted.items()
-            if k not in self.copied and not any(True for _ in reads_of([node], names))
+            if not is_early
+            and k not in self.copied
+            and not any(True for _ in reads_of([node], names))
         }
         others = (node for k, node in wanted.items() if k not in own)
         return own, (*others, *(state.node for state in later))

@@ -53,22 +53,25 @@ class _Sums(Search):
         return not any(True for _ in reads_of([node], self.formula.states))
 
 
-def hoist(formula: Formula, nested: Sequence[bool]) -> Hoisted:
+def hoist(formula: Formula, nested: Sequence[bool], *, has_outputs: bool = False) -> Hoisted:
     """Return a formula with sums that depend on no state before its steps.
 
     Args:
         formula: of a recurrence.
         nested: which of its groups are changed: what `find_nested` returns. A loop computes the
             sums of others as they are.
+        has_outputs: whether those of outputs are looked for, too.
     """
     found, changed = _Sums(formula), {*compress(formula.groups, nested)}
     states = [state for group in formula.groups if group in changed for state in group.states]
-    for state in states:
-        found.visit(state.node, (), state)
+    needing = [(state.node, state) for state in states]
+    needing += [(node, states[0]) for node in formula.elements if has_outputs]
+    for node, state in needing:
+        found.visit(node, (), state)
     # What was found within a sum is read wherever it is, and so is needed there, too.
     found.depth, found.is_complete = 1, True
-    for state in states:
-        found.visit(state.node, (), state)
+    for node, state in needing:
+        found.visit(node, (), state)
     parts = found.parts()
     if not parts:
         return Hoisted(formula=formula)
@@ -83,6 +86,30 @@ def hoist(formula: Formula, nested: Sequence[bool]) -> Hoisted:
         before=_formula_of(formula, parts),
         parts=tuple(part.name for part in parts),
     )
+
+
+def divide(formula: Formula) -> tuple[int, Hoisted] | None:
+    """Return from which group on earlier states decide sums of sums, and the rest of the formula.
+
+    There these states are given. The gradient of an attention over states sums up their scores for
+    each of them: once all are known, that comes before its steps. None if there is no such group.
+    """
+    nested = find_nested(formula)
+    for place, group in enumerate(formula.groups):
+        early = [state for each in formula.groups[:place] for state in each.states]
+        names = {state.name for state in early}
+        reads = reads_of([state.node for state in group.states], names)
+        if not nested[place] or not any(True for _ in reads):
+            continue
+        late = [s.node for each in formula.groups[place:] for s in each.states]
+        given = {read.name for read in reads_of([*late, *formula.elements], names)}
+        tensors = (steps.tensor_of(state, state.name) for state in early if state.name in given)
+        line = replace(formula.line, parameters=(*formula.line.parameters, *tensors))
+        rest = replace(formula, line=line, groups=formula.groups[place:])
+        hoisted = hoist(rest, find_nested(rest), has_outputs=True)
+        if hoisted.parts:
+            return place, hoisted
+    return None
 
 
 def find_nested(formula: Formula) -> tuple[bool, ...]:
