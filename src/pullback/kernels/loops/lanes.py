@@ -32,7 +32,10 @@ def choose_lane(
         stored: the names of the states whose order in memory is given.
     """
     extents = Extents(setting.typical)
-    own = [i for i in outputs[0].indices if i != sequential and i not in setting.rows]
+    own = [i for i in outputs[0].indices if i != sequential]
+    if not setting.target.keeps_states:
+        # Each lane would have a segment of its own, as only threads can.
+        own = [i for i in own if i not in setting.rows]
     sizes = {i: setting.measure(i) for i in own}
     long = [i for i in own if sizes[i] >= FEW]
     if setting.target.keeps_states:
