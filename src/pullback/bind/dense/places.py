@@ -112,12 +112,19 @@ def is_certain(indexed: Formula, gather: Gather) -> bool:
     )
 
 
+def measure(dense: Dense, gather: Gather) -> Size:
+    """Return how long the dimension is that data picks from: of a tensor, or of a state."""
+    name = gather.read.name
+    if name in dense.call.arguments:
+        return dense.given(name).shape[dense.space.dimension(gather.read, gather.dimension)]
+    return dense.space.extent(dense.program.size(dense.space.labels[name][gather.dimension]))
+
+
 def require(dense: Dense, gathers: Iterable[Gather], env: Env) -> None:
     """Stop at an index that data gives and that is outside its tensor, where it is selected."""
     for gather in gathers:
         inner = {**env, **dict(gather.bound)}
-        dimension = dense.space.dimension(gather.read, gather.dimension)
-        extent = dense.given(gather.read.name).shape[dimension]
+        extent = measure(dense, gather)
         if is_inside(dense, gather.place, extent, inner):
             continue
         value = compute_place(dense, gather.place, inner)
@@ -139,8 +146,7 @@ def require_once_run(dense: Dense, gathers: Iterable[Gather], env: Env) -> None:
     """Let a graph that is traced stop where `require` would, once its indices have values."""
     for gather in gathers:
         inner = {**env, **dict(gather.bound)}
-        dimension = dense.space.dimension(gather.read, gather.dimension)
-        extent = dense.given(gather.read.name).shape[dimension]
+        extent = measure(dense, gather)
         value = compute_place(dense, gather.place, inner)
         data = value.data if isinstance(value.data, Tensor) else dense.numbers.tensor(value.data)
         outside = Value((data < 0) | (data >= extent), value.axes)

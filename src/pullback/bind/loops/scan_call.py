@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from pullback.bind.dense.places import is_certain
 from pullback.bind.loops.backends import Backend
 from pullback.bind.loops.specialise import make_setting
 from pullback.define.math import bounds
@@ -88,13 +89,37 @@ def why_none(call: ScanCall) -> str | None:
     return f"no own loops read or write {min(strange)}" if strange else None
 
 
+def picks_by_states(formula: Formula) -> bool:
+    """Return whether a state, as an output, says which element is read, perhaps one outside."""
+    names = {output.name for output in formula.line.outputs}
+    gathers = (gather for node in formula.nodes for gather in bounds.find_gathers(node))
+    return any(
+        not is_certain(formula, gather) and any(True for _ in reads_of(gather.place.nodes, names))
+        for gather in gathers
+    )
+
+
 def scatters(node: Node, call: ScanCall) -> bool:
     """Return whether a sum adds up rows where data says, each of which a loop adds up alone."""
+    return bool(rows_of(node, call))
+
+
+def rows_of(node: Node, call: ScanCall) -> frozenset[str]:
+    """Return the indices that data decides, where a sum adds up."""
     if node.op != SUM:
-        return False
+        return frozenset()
     sizes = {index: call.formula.ranges.size(index) for index in node.free}
     found = scatter_of(product_of(node), sizes)
-    return found is not None and any(place.nodes for _, place in found.places)
+    return (
+        frozenset(index for index, place in found.places if place.nodes) if found else frozenset()
+    )
+
+
+def has_rows_in_lanes(node: Node, lane: str | None, call: ScanCall, target: Target) -> bool:
+    """Return whether an element has such sums, of which each lane would have one of its own."""
+    if target.keeps_states:
+        return False  # each is a thread
+    return any(lane in rows_of(part, call) for part in in_order([node]))
 
 
 def find_setting(

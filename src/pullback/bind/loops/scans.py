@@ -23,8 +23,10 @@ from pullback.bind.loops.scan_call import (
     find_rings,
     find_setting,
     find_sums,
+    has_rows_in_lanes,
     is_at_hand,
     is_part,
+    picks_by_states,
     why_none,
 )
 from pullback.bind.loops.specialise import find_small, round_size
@@ -211,6 +213,8 @@ def _write(call: ScanCall, target: Target) -> Scan:
     time, weight = next(iter(call.group.weights))
     sequential = (time, 1 if weight > 0 else -1)
     alone = scan_formula.write_scan(call.formula, call.groups, {}, "")
+    if not target.notes_outside and picks_by_states(alone.formula):
+        raise RefusedLoops("a state says what is read, and may say what is outside")
     setting, own = find_setting(call, alone.formula, target, {})
     lines = call.formula.line.outputs
     lane = choose_lane(own, time, setting, {line.name for line in lines})
@@ -230,7 +234,8 @@ def _write(call: ScanCall, target: Target) -> Scan:
     others = {
         lines[k].name: (lines[k].labels, node)
         for k, node in call.outputs.items()
-        if lines[k].name in parts or is_at_hand(base, lines[k].labels, node, call)
+        if (lines[k].name in parts or is_at_hand(base, lines[k].labels, node, call))
+        and not has_rows_in_lanes(node, lane, call, target)
     }
     totals = [] if skewed else [*_find_totals(base, call, others)]
     added = {total.output for total in totals}

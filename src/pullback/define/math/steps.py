@@ -230,7 +230,8 @@ def _free_names(formula: Formula) -> FreeNames:
 def with_others(formula: Formula, group: Group, *, alike: bool = False) -> list[Node]:
     """Return the states' elements, in which others of the same place are written out.
 
-    If `alike`, only those with the same indices: others are read.
+    If `alike`, only those with the same indices, of the same element or its neighbours: others are
+    read, for what a sum reads would be computed again for each of its terms.
     """
     # One for all: what is opened gets a name that is new to these ranges alone.
     sequential, ranges = {index for index, _ in group.weights}, formula.ranges
@@ -242,7 +243,9 @@ def with_others(formula: Formula, group: Group, *, alike: bool = False) -> list[
         state, element = done[node.name]
         places = dict(zip(state.indices, node.places, strict=True))
         here = all(places[index] == at(index) for index in sequential)
-        here &= not alike or state.indices == current[0].indices
+        shifts = [place - at(index) for index, place in places.items()]
+        is_near = state.indices == current[0].indices and not any(s.terms for s in shifts)
+        here &= not alike or is_near
         return move_indices(element, places, ranges) if here else None
 
     current: list[State] = []
