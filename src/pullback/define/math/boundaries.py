@@ -367,14 +367,11 @@ def _not_covered(
         if not place.terms and place.constant < 0:
             hints[f"indices count from 0, so the last one is size({index.name}) - 1; "] = None
     cure = f"{''.join(hints)}write {state.name}[{', '.join(shown)}] = ...; or pad({read}), which"
-    where = "no boundary says what it is there"
+    said = "no boundary says what it is there"
     if any(place.nodes for place in places):
-        cure = f"data says which element that is: write pad({read}), which"
-        where = "no boundary is for places that data says"
-    return OutOfBounds.error(
-        f"{reader.of}: {read} may be outside of '{state.name}', and {where}",
-        help=f"{cure} is 0 there",
-    )
+        said, cure = "no boundary is for places that data says", f"write pad({read}), which"
+    message = f"{reader.of}: {read} may be outside of '{state.name}', and {said}"
+    return OutOfBounds.error(message, help=f"{cure} is 0 there")
 
 
 def _format_region(name: str, region: Region) -> str:
