@@ -235,7 +235,7 @@ class Writer:
         """Return whether a node adds up rows where data says: loops would ask each of them."""
         sizes = {index: self.ranges.size(index) for index in part.free}
         found = self.dense.program.scatter(part, sizes) if part.op == SUM else None
-        return found is not None and any(place.nodes for _, place in found.places)
+        return found is not None and bool(found.rows)
 
     def values(self) -> list[Tensor]:
         """Return the tensors, with all batch dimensions as one."""

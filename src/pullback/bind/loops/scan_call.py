@@ -110,9 +110,7 @@ def rows_of(node: Node, call: ScanCall) -> frozenset[str]:
         return frozenset()
     sizes = {index: call.formula.ranges.size(index) for index in node.free}
     found = scatter_of(product_of(node), sizes)
-    return (
-        frozenset(index for index, place in found.places if place.nodes) if found else frozenset()
-    )
+    return found.rows if found else frozenset()
 
 
 def has_rows_in_lanes(node: Node, lane: str | None, call: ScanCall, target: Target) -> bool:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import islice
 
 import torch
+from torch import Tensor
 
 from pullback.bind import kernel, notebook
 from pullback.bind.dense import cumulative
@@ -197,23 +198,25 @@ def steps_of_states(
     known, _ = RecurrentCall.of_call(call).sink_if_loops(find)
     yield from _steps_before(steps_of, known, call)
     call = known.with_empty_parts(call)
-    left = [k for k in call.places if k not in known.copied]
     while known.late:
         place, late = known.late
-        yield from islice(_steps_of_groups(known, call, left, find, there), place)
-        plain, names = recur.states_call(known, call), known.formula.states.keys()
-        early = {n: plain.empty_state(known.formula.states[n]) for n in names}
-        known, whole_call = late, replace(call, named={**call.named, **early})
+        yield from islice(_steps_of_groups(known, call, [], find, there), place)
+        whole_call = replace(call, named={**call.named, **_empty_states(known, call)})
+        known = late
         yield from _steps_before(steps_of, known, whole_call)
         call = known.with_empty_parts(whole_call)
-        left = [k for k in call.places if k not in known.copied]
+    left = [k for k in call.places if k not in known.copied]
     yield from _steps_of_groups(known, call, left, find, there)
     if left:
-        plain = recur.states_call(known, call)
-        states = {name: plain.empty_state(s) for name, s in known.formula.states.items()}
-        rest = known.rest_call(call, states).wanting(left)
+        rest = known.rest_call(call, _empty_states(known, call)).wanting(left)
         for step in steps_of(rest):
             yield replace(step, operator=call.indexed.line.qualname)
+
+
+def _empty_states(known: RecurrentCall, call: IndexedCall) -> dict[str, Tensor]:
+    """Return tensors like the states of a call, by name."""
+    plain = recur.states_call(known, call)
+    return {name: plain.empty_state(state) for name, state in known.formula.states.items()}
 
 
 def _steps_before(

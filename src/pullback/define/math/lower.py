@@ -108,6 +108,11 @@ class Scatter:
     value: Node
     at_row: Node
 
+    @property
+    def rows(self) -> frozenset[str]:
+        """The indices of the output that data decides."""
+        return frozenset(index for index, place in self.places if place.nodes)
+
 
 def scatter_of(product: Product, sizes: Sizes) -> Scatter | None:
     """Return a product as a scatter; None if no condition makes it one.

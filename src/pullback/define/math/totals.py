@@ -16,10 +16,10 @@ from pullback.define.math import build, reduce
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine, at
-from pullback.define.math.node import SUM, Node, is_number, number, read, rename_index
+from pullback.define.math.node import SUM, Node, number, read, rename_index
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import Group, State, reads_of
-from pullback.define.math.term import select
+from pullback.define.math.term import select, split_guard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,35 +86,28 @@ def add_totals(formula: Formula, group: Group, totals: Sequence[Total]) -> tuple
 
 def _open_sums(node: Node, ranges: Ranges) -> tuple[Node, list[str]]:
     """Return what is added up, with the factors and conditions before it, and the indices."""
-    around, bound = list[tuple[str, Node]](), list[str]()
+    around, bound = list[tuple[str, tuple[Node, ...]]](), list[str]()
     while True:
         if node.op == SUM:
             index, node = ranges.opened(node)
             bound.append(index)
         elif node.op == "neg":
-            around.append(("mul", number(-1.0)))
+            around.append(("mul", (number(-1.0),)))
             node = node.args[0]
         elif node.op == "mul" and (place := _factor_of(node)) is not None:
-            around.append(("mul", node.args[place]))
+            around.append(("mul", (node.args[place],)))
             node = node.args[1 - place]
-        elif _is_guarded_sum(node):
-            around.append(("where", node.args[0]))
-            node = node.args[1]
         else:
-            break
+            conditions, value = split_guard(node)
+            if not conditions or not value.height or any(c.height for c in conditions):
+                break
+            around.append(("where", conditions))
+            node = value
     if not bound and node.op in ("add", "sub"):
         node, bound = _open_both(node, ranges)
     for op, own in reversed(around):
-        node = select([own], node) if op == "where" else build.apply("mul", own, node)
+        node = select(own, node) if op == "where" else build.apply("mul", *own, node)
     return node, bound
-
-
-def _is_guarded_sum(node: Node) -> bool:
-    """Return whether a node is made of sums, or 0."""
-    if node.op != "where" or node.type != "real":
-        return False
-    condition, value, other = node.args
-    return not condition.height and value.height > 0 and is_number(other, 0)
 
 
 def _open_both(node: Node, ranges: Ranges) -> tuple[Node, list[str]]:
