@@ -112,7 +112,8 @@ def fastest(turns: Mapping[str, Turn], budget: float) -> dict[str, float]:
     """Return the least seconds of each candidate's calls, a few together and all by turns.
 
     One thread is timed by its own clock, which stands still while other programs run; of a single
-    call that takes microseconds it says too little.
+    call that takes microseconds it says too little, and of the first ones after another candidate
+    that this one's memory is elsewhere by now.
     """
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     least = dict.fromkeys(turns, math.inf)
@@ -121,7 +122,7 @@ def fastest(turns: Mapping[str, Turn], budget: float) -> dict[str, float]:
         rounds += 1
         for name, (before, run) in turns.items():
             run(before())  # it has to find its own memory again
-            several = [before() for _ in range(max(1, min(200, int(0.002 / least[name]))))]
+            several = [before() for _ in range(max(1, min(200, int(0.01 / least[name]))))]
             begin = clock()
             for given in several:
                 run(given)

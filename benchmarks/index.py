@@ -198,6 +198,7 @@ def peak_here(run: Callable[[], object]) -> float:
 def give_back_at_once() -> None:
     """From here on give freed memory back at once, so that what is held can be seen."""
     libc = ctypes.CDLL(None)
+    libc.mallopt(-4, 2**16)  # M_MMAP_MAX
     libc.mallopt(-3, 2**16)  # M_MMAP_THRESHOLD
     libc.mallopt(-1, 2**16)  # M_TRIM_THRESHOLD
 

@@ -16,7 +16,7 @@ from benchmarks.bags import fastest
 from benchmarks.formula import Turn
 from benchmarks.index import give_back_at_once, peak
 from benchmarks.index_cases import Function
-from benchmarks.measure import show
+from benchmarks.measure import keep_memory, show
 from benchmarks.recurrence_cases import CASES, FIRST, HELD, NETWORKS, Case, draw
 from benchmarks.recurrence_lines import GRU, LSTM
 from pullback.bind.math import recur
@@ -234,6 +234,7 @@ def main(only: Iterable[str] = (), *, budget: float = 2) -> None:
     """
     only = tuple(only)
     chosen = [case for case in CASES if case.name.startswith(tuple(only) or "")]
+    keep_memory()
     for threads in THREADS if chosen else ():
         show_threads(threads, chosen, budget=budget)
     show_products(only, budget=budget)

@@ -69,7 +69,8 @@ class Emitter:
             and one less than how many steps it has, a power of two.
         fronts: of a scan whose steps are fronts.
         turns: how many values of a sum's index a turn of its loop takes, if there are sums in it.
-        chunked: the tile's index if its rows are parts of a chunk, each of rows one after another.
+        around: the index of the loop around all lanes if a turn fetches what a later one reads,
+            and how many turns later that is.
         is_tiled: whether rows share what they read, so that it is in a cache nearby.
         abreast: the indices of loops that take several values in a turn.
         held: the sums that are held in memory.
@@ -91,7 +92,7 @@ class Emitter:
         self.written: set[str] = set()
         self.variables: dict[str, str] = {}
         self.tile: str | None = None
-        self.chunked: str | None = None
+        self.around: tuple[str, int] | None = None
         self.costs: list[tuple[float, tuple[Trip, ...]]] = []
         self.once: dict[Node, str] = {}
         self.work: dict[Node, int] = {}

@@ -55,7 +55,7 @@ class KernelWriter:
         self.extents, self.ranges = emitter.extents, emitter.ranges
         emitter.buffered = kept
         emitter.tile, emitter.turns, emitter.held.index = nest.tile, nest.turns, nest.held
-        emitter.chunked = nest.over if nest.tile else None
+        emitter.around = (nest.over, 1) if nest.tile and nest.over else None
         emitter.is_tiled = nest.turns > 1 or bool(nest.block and nest.rows > 1)
         if nest.lane is not None:
             emitter.row_lanes.add(nest.lane)

@@ -185,18 +185,27 @@ class KernelReads:
         emitter.line(f"if ({self.is_large(operand)}) {word}({row}, {far});")
 
     def fetch_next(self, node: Node, operand: Operand, own: int, address: str) -> None:
-        """Write what fetches elements of the next row of a chunk, in a row's last loop.
+        """Write what fetches elements that a later turn of the loop around all lanes reads.
 
-        That one computes and writes; in the first one nothing is left to do but to wait for memory.
+        Of rows that are parts of a chunk that is done in their last loop, which computes and
+        writes; in the first one nothing is left to do but to wait for memory. Where steps go back,
+        each reads upwards what lies below the last one's: a processor does not foresee that.
         """
-        emitter, here = self.emitter, self.emitter.here
-        if emitter.chunked is None or here.edge or here.run != emitter.last_run:
+        emitter, here, places = self.emitter, self.emitter.here, node.places
+        if emitter.around is None or here.edge or own != len(places) - 1:
             return
-        rows = [d for d, place in enumerate(node.places) if place.index == emitter.chunked]
-        if rows and own == len(node.places) - 1 and emitter.target.ahead:
-            step = emitter.operands.step(operand, rows[0])
+        if emitter.sequential is None and here.run != emitter.last_run:
+            return
+        # What lies beside it is in the same lines.
+        is_beside = emitter.sequential is not None and places[own] != at(str(here.lane))
+        if is_beside or node.name in emitter.steps:
+            return
+        index, turns = emitter.around
+        rows = [d for d, place in enumerate(places) if not (place - at(index)).terms]
+        if rows and emitter.target.ahead:
+            far = f"{turns} * {emitter.operands.step(operand, rows[0])}"
             word = f"fetch<{operand.stored}, 1>"
-            emitter.line(f"if ({self.is_large(operand)}) {word}({address}, {step});")
+            emitter.line(f"if ({self.is_large(operand)}) {word}({address}, {far});")
 
     def is_large(self, operand: Operand) -> str:
         """Return the variable that says whether a tensor is larger than a cache nearby."""

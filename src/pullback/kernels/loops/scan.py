@@ -224,7 +224,7 @@ class ScanWriter(KernelWriter):
         """Return the scopes of all tasks and of one."""
         nest, emitter = self.nest, self.emitter
         assert nest.sequential
-        index, _ = nest.sequential
+        index, direction = nest.sequential
         emitter.divisors.see(output.node for output in nest.outputs)
         row = Scope(indices=frozenset(nest.outer), trips=nest.trips(nest.outer, self.ranges))
         emitter.outer, emitter.fronts = row.indices, nest.fronts
@@ -233,6 +233,8 @@ class ScanWriter(KernelWriter):
         for each in (*nest.outer, *nest.inner, index):
             emitter.variables[each] = emitter.name("i")
         emitter.sequential = nest.sequential
+        if direction < 0 and not nest.carries:
+            emitter.around = index, direction
         return emitter.here, row
 
     def write_step(self, around: list[Scope], outputs: Sequence[Output], *more: str) -> list[str]:

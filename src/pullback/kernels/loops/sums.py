@@ -26,6 +26,7 @@ from pullback.kernels.loops.accumulate import (
     write_range,
 )
 from pullback.kernels.loops.scope import Scope
+from pullback.kernels.loops.segments import is_segment, split_segment
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
@@ -163,10 +164,21 @@ def write_together(emitter: Emitter, group: Sequence[Node]) -> None:
     """Write reductions of one range as one loop, at the place where the emitter is."""
     # What they need from further out comes before their loop.
     prepare(emitter, [arg for node in group for arg in find_outside(emitter, node)])
-    if emitter.here.lane is None:
+    if emitter.here.lane is None and not all(is_apart(emitter, node) for node in group):
         passes.write_lanes(emitter, group)
     else:
         write_loop(emitter, group)
+
+
+def is_apart(emitter: Emitter, node: Node) -> bool:
+    """Return whether a sum takes one value after the other, and has nothing in its lanes.
+
+    The entries of a segment lie apart: to put them into lanes takes longer than to compute little.
+    """
+    if not (is_segment(node) and emitter.target.needs_neighbours):
+        return False
+    parts = graph.in_order([split_segment(node)[2]])
+    return sum(count_work_of(emitter, part) for part in parts) <= emitter.target.gathered
 
 
 def find_outside(emitter: Emitter, node: Node) -> list[Node]:
