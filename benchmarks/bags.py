@@ -16,7 +16,7 @@ from torch import Tensor
 import pullback as pb
 from benchmarks.formula import Turn
 from benchmarks.index_cases import Case, Function, bag, neighbours
-from benchmarks.measure import show
+from benchmarks.measure import keep_memory, show
 
 OURS, PEER = "pullback", "peer"
 THREADS = (1, 2)
@@ -70,7 +70,7 @@ def graph_of(kind: str, nodes: int, width: int, degree: int) -> Sized:
 
 SIZES = (
     *(bag_of(50_000, 64, 4096, picked) for picked in (4, 16, 32, 128)),
-    *(bag_of(50_000, width, 4096, 32) for width in (1, 4, 7, 16, 32, 100, 128, 256)),
+    *(bag_of(50_000, width, 4096, 32) for width in (1, 4, 7, 16, 32, 100, 128, 200, 256, 300, 768)),
     *(bag_of(rows, 64, 20_000, 16) for rows in (1000, 10_000, 1_000_000)),
     *(bag_of(1000, width, 1000, 4) for width in (1, 8, 64)),
     bag_of(1_000_000, 1, 100_000, 32),
@@ -161,6 +161,7 @@ def main(only: Iterable[str] = (), *, budget: float = 0.5) -> None:
         only: the beginnings of the names of the sizes; all without one.
         budget: seconds for each measurement.
     """
+    keep_memory()
     chosen = [sized for sized in SIZES if sized.name.startswith(tuple(only) or "")]
     for threads in THREADS:
         show_threads(threads, chosen, budget=budget)

@@ -56,8 +56,8 @@ class Emitter:
         reads: of the rows of a task, and the loops that read them from memory.
         row_reads: these reads, one by one.
         split: the sums of which a chunk has a part.
-        backed: the lanes' index, if the last vector of a block is moved back to where the range
-            ends: it may have computed some elements before.
+        backed: the lanes' index, if the second half of a block's vectors are moved back to where
+            the range ends: they may have computed some elements before.
         rings: the dimension of a tensor of which only some are kept, a power of two, and one less
             than this, in C++, by its name.
         steps: of a scan the dimension of each tensor that it writes whose places are its steps.

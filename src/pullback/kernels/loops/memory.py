@@ -153,9 +153,8 @@ class KernelReads:
             emitter.here.rows[key] = name = emitter.name("row")
             emitter.line(f"const char* const {name} = {emitter.operands.address(operand, places)};")
         vector, row = copy.get(lane, 0), emitter.here.rows[key]
-        if vector and vector == emitter.counts[lane] - 1 and emitter.backed == lane:
-            ends = [emitter.places.index(lane, each) for each in (copy, first)]
-            return f"{row} + ({' - '.join(ends)}) * int64_t{{sizeof({operand.stored})}}"
+        if vector and vector >= emitter.counts[lane] // 2 and emitter.backed == lane:
+            return f"{row} + {self.count_bytes(operand, vector)}"
         return f"{row} + {vector} * vector_bytes<{operand.stored}>"
 
     def fetch_ahead(
@@ -180,9 +179,26 @@ class KernelReads:
         further = f"further<{index.stored}>({address}, {turns}, {self.last(index)})"
         far = f"({further} * {factor} + {place.constant}) * {emitter.operands.step(operand, d)}"
         first = ["0" if k == d else other for k, other in enumerate(places)]
-        word = f"fetch<{operand.stored}, {emitter.counts.get(str(here.lane), 1)}>"
         row = emitter.operands.address(operand, first)
-        emitter.line(f"if ({self.is_large(operand)}) {word}({row}, {far});")
+        vectors = emitter.counts.get(str(here.lane), 1)
+        if emitter.backed != here.lane or vectors == 1:
+            word = f"fetch<{operand.stored}, {vectors}>"
+            emitter.line(f"if ({self.is_large(operand)}) {word}({row}, {far});")
+            return
+        # Nothing is fetched that is after the end of the row, and its last byte is.
+        bytes_of, name = f"vector_bytes<{operand.stored}>", emitter.name("far")
+        backed = [self.count_bytes(operand, k) for k in range(vectors // 2, vectors)]
+        emitter.line(f"if ({self.is_large(operand)}) {{\nconst int64_t {name} = {far};")
+        emitter.line(f"fetch<{operand.stored}, {vectors // 2}>({row}, {name});")
+        for begin in (*backed, f"{backed[-1]} + {bytes_of} - 1"):
+            emitter.line(f"fetch<{operand.stored}, 1>({row} + {begin}, {name});")
+        emitter.line("}")
+
+    def count_bytes(self, operand: Operand, vector: int) -> str:
+        """Return how many bytes after a block's first vector another one begins."""
+        lane = str(self.emitter.here.lane)
+        ends = [self.emitter.places.index(lane, {lane: k}) for k in (vector, 0)]
+        return f"({' - '.join(ends)}) * int64_t{{sizeof({operand.stored})}}"
 
     def fetch_next(self, node: Node, operand: Operand, own: int, address: str) -> None:
         """Write what fetches elements that a later turn of the loop around all lanes reads.

@@ -28,8 +28,8 @@ class LanePass:
         emitter: what writes it.
         index: what the lanes stand for.
         vectors: how many make a block.
-        falls: whether smaller and smaller blocks follow, down to a vector; the last of them begins
-            where it ends with the range.
+        falls: whether smaller and smaller blocks follow, down to a vector, the last of which ends
+            with the range.
         once: whether a block is all that there is.
         block: how many elements of a sum are added up at a time.
     """
@@ -67,22 +67,32 @@ class LanePass:
     def falling(
         self, variable: str, main: Callable[[], None], edge: Callable[[], None], run: int
     ) -> str:
-        """Return loops of smaller and smaller blocks."""
+        """Return a loop of whole blocks, and what is left as the smallest block that is enough.
+
+        Some of its vectors begin where the last one of the range does, and are computed more than
+        once: another block would look up all rows again.
+        """
         emitter, vectors = self.emitter, self.vectors
-        lines = [f"int64_t {variable} = @begin;"]
+        step, whole = f"{vectors} * lanes", self.scoped(main, vectors, run, edge=False)
+        fits = " && ".join([f"{variable} + {step} <= @end", *(f"({t})" for t in whole.tests)])
+        lines = [
+            f"int64_t {variable} = @begin;",
+            f"for (; {fits}; {variable} += {step}) {{",
+            *whole.code,
+            "}",
+        ]
+        costs = len(emitter.costs)
         while vectors:
-            costs = len(emitter.costs)
             block = self.scoped(main, vectors, run, edge=False, backed=self.index).code
-            if vectors < self.vectors:
-                del emitter.costs[costs:]  # there is one of each in a row
-            place = f"{variable} + {vectors - 1} * lanes"
-            last = f"const int64_t {variable}_last = least({place}, @end - lanes);"
-            if vectors > 1:
-                head = f"for (; {place} < @end; {variable} += {vectors} * lanes) {{"
-                lines += [head, last, *block, "}"]
-            else:
-                lines += [f"for (; {variable} < @end; {variable} += lanes) {{"]
-                lines += ["if (@end >= lanes) {", last, *block, "} else {"]
+            del emitter.costs[costs:]  # there is one of these in a row
+            enough = f"{variable} + {vectors // 2} * lanes"
+            lines += [f"for (; {enough} < @end; {variable} += {vectors} * lanes) {{"]
+            if vectors == 1:
+                lines += ["if (@end >= lanes) {"]
+            for k in range(vectors // 2, vectors):
+                place = f"least({variable} + {k} * lanes, @end - lanes)"
+                lines += [f"[[maybe_unused]] const int64_t {variable}_{k} = {place};"]
+            lines += [*block, "}" if vectors > 1 else "} else {"]
             vectors //= 2
         lines += [*self.scoped(edge, 1, run, edge=True).code, "}", "}"]
         return "\n".join(lines).replace("@last", "@end")

@@ -35,8 +35,8 @@ class Places:
         if index in self.emitter.abreast:
             return f"{variable} + {copy[index]}" if copy.get(index) else variable
         vector = copy.get(index, 0)
-        if index == self.emitter.backed and vector == self.emitter.counts[index] - 1:
-            return f"{variable}_last"
+        if index == self.emitter.backed and vector >= self.emitter.counts[index] // 2:
+            return f"{variable}_{vector}"
         return f"{variable} + {vector} * lanes" if vector else variable
 
     def place(self, place: Affine, copy: Mapping[str, int]) -> str:

@@ -210,15 +210,16 @@ def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
     outer = tuple(i for i in rest if i not in small)
     copies = count_copies(outputs, small, setting)
     picks = setting.target.ahead > 0 and worth.picks_rows(outputs, ranges)
-    most = setting.target.chains if picks else 4
-    vectors = max(1, min(most, setting.target.chains // copies))
+    # Rows that data picks are looked up once for all vectors that are side by side.
+    abreast = setting.target.chains * (2 if picks else 1)
+    vectors = max(1, min(abreast if picks else 4, abreast // copies))
     rows = 1
     if lane is not None:
         extent = Extents(sizes).number(ranges.size(lane)) or 1
         needed = max(1, -(-extent // setting.target.lanes))
         if picks:
             # Side by side, rows would be fetched too late: the order of their places counts.
-            vectors = min(vectors, needed)
+            vectors = -(-needed // -(-needed // vectors))
         elif needed < vectors and outer and over is None and outer[-1] not in setting.rows:
             rows = 4 // needed
             vectors = needed
