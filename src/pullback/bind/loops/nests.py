@@ -82,6 +82,11 @@ class Own:
         """Return about how many scalar operations they do."""
         return sum(schedule.work(sizes) for schedule in self.schedules) * self.target.lanes
 
+    def cost(self, sizes: Mapping[str, int]) -> float:
+        """Return the same with what it takes to lay tensors out and to move totals."""
+        costs = (estimate_cost(schedule, self.target, sizes) for schedule in self.schedules)
+        return sum(costs) * self.target.lanes
+
     @property
     def name(self) -> str:
         """What its library is called."""
@@ -326,8 +331,7 @@ def generate(  # noqa: PLR0913, PLR0917  (as `find`)
             specialised=known,
             dtypes=dtypes,
         )
-        cost = sum(estimate_cost(schedule, target, sizes) for schedule in chosen)
-        found.append((cost * target.lanes, own))
+        found.append((own.cost(sizes), own))
     if not found:
         return NoLoops(reason=f"no family: {reasons[0]}")
     return fit(min(found, key=lambda each: each[0])[1])
@@ -353,8 +357,10 @@ def group_outputs(
     return [tuple(group) for group in found.values()]
 
 
-def large_indices(indexed: Formula, output: int, sizes: Mapping[str, int]) -> set[str]:
-    """Return the indices of an output that have a loop."""
+def large_indices(
+    indexed: Formula, output: int, sizes: Mapping[str, int], least: int = SMALL + 1
+) -> set[str]:
+    """Return the indices of an output that have a loop: with so many values at least."""
     ranges, extents = indexed.ranges, Extents(sizes)
     labels = indexed.line.outputs[output].labels
-    return {i for i in labels if (extents.number(ranges.size(i)) or 0) > SMALL}
+    return {i for i in labels if (extents.number(ranges.size(i)) or 0) >= least}

@@ -100,10 +100,24 @@ def choose_schedules(  # noqa: PLR0913  (all that decides which loops there are)
         if general and sum(schedule.work(sizes) for schedule in general) < FEW:
             return general, {}, target
     known = find_small(indexed, sizes)
+    for index in find_rows(outputs, known):
+        if known[index] >= target.shortest:
+            target = target.for_rows(known.pop(index))
     if length := worth.row_length(outputs, Ranges(indexed.sizes), sizes):
         target = target.for_rows(length)
     setting = make_setting(indexed, outputs, dtypes, target, sizes, known)
     return schedules_of(outputs, setting, sizes), known, target
+
+
+def find_rows(outputs: Sequence[Output], known: Mapping[str, int]) -> list[str]:
+    """Return the small indices of rows that share loops with what is added up from all of them.
+
+    Written out, rows would share nothing with their sums.
+    """
+    own = [{*output.indices} for output in outputs]
+    shared = set.intersection(*own)
+    is_alike = all(each == shared for each in own)
+    return [] if is_alike else [index for index in known if index in shared]
 
 
 def find_small(indexed: Formula, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -71,22 +71,28 @@ def join(call: IndexedCall, found: list[Candidate], backend: Backend) -> list[Ca
     """
     for one, other in itertools.permutations(found, 2):
         owns = [own for _, own in (one, other) if isinstance(own, Own)]
-        if len(owns) < 2 or not lacks_one(call, one[0].places[0], other[0].places[0]):
+        places = one[0].places[0], other[0].places[0]
+        if len(owns) < 2 or not lacks_one(call, *places, owns[0].target.shortest):
             continue
         both = call.wanting([*one[0].places, *other[0].places])
         own = find_candidate(both, backend)
         # A package brings those of each.
         if not isinstance(own, Own) or (not own.is_available and owns[0].is_available):
             continue
-        if own.work(call.sizes) < sum(o.work(call.sizes) for o in owns):
+        if own.cost(call.sizes) < sum(o.cost(call.sizes) for o in owns):
             others = [each for each in found if each is not one and each is not other]
             return join(call, [*others, (both, own)], backend)
     return found
 
 
-def lacks_one(call: IndexedCall, output: int, other: int) -> bool:
-    """Return whether an output lacks one of the other's indices, and has no others."""
-    few, many = (nests.large_indices(call.indexed, k, call.sizes) for k in (output, other))
+def lacks_one(call: IndexedCall, output: int, other: int, shortest: int) -> bool:
+    """Return whether an output lacks one of the other's indices, and has no others.
+
+    Rows of so many elements, the shortest that have a loop, count as large.
+    """
+    few, many = (
+        nests.large_indices(call.indexed, k, call.sizes, shortest) for k in (output, other)
+    )
     return bool(few) and few < many and len(many - few) == 1
 
 

@@ -24,7 +24,7 @@ from pullback.define.math.statistics import Keeping, Rows
 from pullback.kernels import toolchain
 
 # Of shorter rows, of fewer and of smaller tensors two outputs more make a call 3 % slower.
-LEAST_LENGTH, LEAST_ROWS, LEAST_ELEMENTS = 32, 17, 2**16
+LEAST_LENGTH, LEAST_ROWS, LEAST_ELEMENTS = 8, 17, 2**16
 # Elements of a matrix that each step multiplies states by: with rows as long, to sum up again takes
 # longer than to keep the sums.
 LEAST_MATRIX = 2**10

@@ -64,6 +64,13 @@ class Schedule:
             self.candidate, setting=replace(self.candidate.setting, target=target)
         ).made()
 
+    @property
+    def filled(self) -> float:
+        """The share of a vector that its elements fill: the others are no work too many."""
+        nest, setting = self.candidate.nests[-1][0], self.candidate.setting
+        many = setting.measure(nest.lane) if nest.lane else setting.target.lanes
+        return min(1.0, many / setting.target.lanes)
+
     def work(self, sizes: Mapping[str, int]) -> float:
         """Return the vector operations that it does, each counted as one."""
         return sum(count_operations(step.kernel, sizes) for step in self.steps)
@@ -97,7 +104,7 @@ def choose_schedule(
     good = [
         each
         for each, work in zip(found, works, strict=True)
-        if work <= max(SLIGHT, worth.most_work(each[1].family) * needed)
+        if work * each[1].filled <= max(SLIGHT, worth.most_work(each[1].family) * needed)
     ]
     if not good:
         times = min(works) / needed

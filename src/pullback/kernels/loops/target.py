@@ -63,6 +63,9 @@ class Target(ABC):
     ahead = 0
     # Bytes that one instruction reads of neighbours with statements of their own; 0: each is read.
     pack = 0
+    # Rows of so many elements have a loop, and are not written out, where what is added up from all
+    # rows shares it.
+    shortest = 17
     # Whether PyTorch's operations compute the same: then loops are refused that would do far more
     # work than those.
     has_rival = True
