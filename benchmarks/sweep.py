@@ -249,8 +249,11 @@ def least_of(family: Family, dtype: torch.dtype) -> Mapping[str, float]:
 
 def ways_of(way: str, point: Point) -> tuple[str, ...]:
     """Return who computes a call: for each group of outputs."""
-    family = point.ladder.family
-    plan = operator_of(family).plan(*inputs_of(point.ladder, point.sizes))
+    operator = operator_of(point.ladder.family)
+    formula = operator.definition.formula
+    if formula and formula.pointwise:
+        return ("one loop",)
+    plan = operator.plan(*inputs_of(point.ladder, point.sizes))
     names = list(dict.fromkeys(step.operator for step in plan.steps))
     chosen = names[DIRECTIONS.index(way)]
     return tuple(f"{s.way} ({s.reason})" for s in plan.steps if s.operator == chosen)

@@ -141,6 +141,14 @@ FAMILIES = (
         work="b n",
     ),
     Family(
+        name="channels",
+        line="(x[b, n], g[n], c[n]) -> y[b, n] = silu(x*g + c)",
+        eager=lambda x, g, c: F.silu(x * g + c),
+        axes={**ROWS, "n": LENGTH},
+        others=WIDE,
+        work="b n",
+    ),
+    Family(
         name="correlation",
         line="(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q]*k[p, q])",
         eager=correlate,

@@ -184,6 +184,42 @@ def test_any_layout_gives_what_pytorch_gives(add: Any, layout: str, dtype: torch
     assert result.stride() == expected.stride() or result.numel() == 0
 
 
+SHORT: dict[str, Callable[[int, int], tuple[Tensor, Tensor]]] = {
+    "a bias": lambda n, d: (torch.randn(n, d), torch.randn(d)),
+    "a factor a row": lambda n, d: (torch.randn(n, d), torch.randn(n, 1)),
+    "an outer sum": lambda n, d: (torch.randn(n, 1), torch.randn(d)),
+    "turned": lambda n, d: (torch.randn(n, d), torch.randn(d, n).t()),
+    "with gaps": lambda n, d: (torch.randn(n, d + 3)[:, :d], torch.randn(2 * d)[::2]),
+    "one number": lambda n, d: (torch.randn(n, d + 1)[:, 1:], torch.randn(())),
+    "channels": lambda n, d: (torch.randn(3, n, d), torch.randn(n, 1)),
+    "into gaps": lambda n, d: (torch.randn(d, n).t(), torch.randn(d)),
+}
+
+
+@pytest.mark.parametrize("layout", SHORT)
+def test_short_rows_are_computed_together(add: Any, layout: str) -> None:
+    """Each one was a call of the loop: a bias of two numbers took ten times as long as PyTorch."""
+    rows, lengths = (1, 7, 8, 9, 300, 9000), (1, 2, 3, 16, 31, 100, 255, 256, 511, 512)
+    for n, d in itertools.product(rows, lengths):
+        if n * d > 1_000_000:
+            continue
+        for dtype in (torch.float32, torch.float64):
+            a, b = (tensor.to(dtype) for tensor in SHORT[layout](n, d))
+            assert torch.equal(add(a, b), a + 2 * b), (n, d, dtype)
+
+
+def test_short_rows_of_several_dtypes_are_computed_together() -> None:
+    """Inputs and outputs of 1, 4 and 8 bytes an element."""
+    line = "(a[n, d], k[d]: int64, b[n]: bool) -> (c[n, d], m[n, d]: int64, l[n, d]: bool)"
+    mixed = formula(line, "n d", c="a * k", m="k + b", l="a > k")
+    mixed.alignments = (None, None, (0, -1))
+    op = mixed.register()
+    for n, d in ((500, 3), (500, 17), (40, 300)):
+        a, k, b = torch.randn(n, d), torch.randint(-2, 2, (d,)), torch.rand(n) < 0.5
+        want = a * k, k + b[:, None].long(), a > k
+        assert all(map(torch.equal, op(a, k, b), want)), (n, d)
+
+
 def test_an_output_is_channels_last_where_the_inputs_are(add: Any) -> None:
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     assert add(x, x).is_contiguous(memory_format=torch.channels_last)

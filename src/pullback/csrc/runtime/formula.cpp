@@ -1,5 +1,6 @@
 /// One call of a formula operator: PyTorch's TensorIterator runs the compiled loop over the space.
 #include "kernel.h"
+#include "short_rows.h"
 
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/as_strided_native.h>
@@ -189,11 +190,7 @@ class FormulaCall {
     const Scalars scalars = this->scalars();
     if (!numel_) return;
     if (device_ == c10::DeviceType::CPU) {
-      const auto loop = reinterpret_cast<Loop>(address_);
-      iterator.for_each(
-          [loop, values = scalars.data()](char** data, const int64_t* strides, int64_t n) {
-            loop(data, strides, n, values);
-          });
+      iterator.for_each(ShortRows(reinterpret_cast<Loop>(address_), scalars.data(), iterator));
     } else {
       const OnDevice on(sizes_.device);
       launch(iterator, scalars, on.stream);
