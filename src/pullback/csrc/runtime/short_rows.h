@@ -105,37 +105,31 @@ class ShortRows {
                int64_t rows) const {
     const int64_t step = strides[k], row = strides[operands() + k];
     switch (sizes_[k]) {
-      case 1:
-        return copy<uint8_t>(to, from, step, row, n, rows);
-      case 2:
-        return copy<uint16_t>(to, from, step, row, n, rows);
-      case 4:
-        return copy<uint32_t>(to, from, step, row, n, rows);
-      default:
-        return copy<uint64_t>(to, from, step, row, n, rows);
+      case 1: return copy<1>(to, from, step, row, n, rows);
+      case 2: return copy<2>(to, from, step, row, n, rows);
+      case 4: return copy<4>(to, from, step, row, n, rows);
+      default: return copy<8>(to, from, step, row, n, rows);
     }
   }
 
-  template <class Bits>
+  template <int size>
   static void copy(char* to, const char* from, int64_t step, int64_t row, int64_t n, int64_t rows) {
-    auto* next = reinterpret_cast<Bits*>(to);
     for (int64_t r = 0; r < rows; ++r, from += row) {
       if (step == 0) {
-        fill(next, n, *reinterpret_cast<const Bits*>(from));
+        fill<size>(to, from, n);
       } else {
-        for (int64_t k = 0; k < n; ++k) next[k] = *reinterpret_cast<const Bits*>(from + k * step);
+        for (int64_t k = 0; k < n; ++k) std::memcpy(to + k * size, from + k * step, size);
       }
-      next += n;
+      to += n * size;
     }
   }
 
-  /// Writes a value n times, and into the spare bytes: 16 bytes at a time.
-  template <class Bits>
-  static void fill(Bits* to, int64_t n, Bits value) {
-    constexpr int64_t many = spare / int64_t{sizeof value};
-    Bits pattern[many];
-    std::fill_n(pattern, many, value);
-    for (int64_t k = 0; k < n; k += many) std::memcpy(to + k, pattern, sizeof pattern);
+  /// Writes an element n times, and into the spare bytes: 16 bytes at a time.
+  template <int size>
+  static void fill(char* to, const char* from, int64_t n) {
+    char pattern[spare];
+    for (int64_t k = 0; k < spare; k += size) std::memcpy(pattern + k, from, size);
+    for (int64_t k = 0; k < n * size; k += spare) std::memcpy(to + k, pattern, spare);
   }
 
   const Loop loop_;
