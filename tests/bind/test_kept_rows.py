@@ -96,7 +96,9 @@ def test_short_rows_share_a_loop_with_what_is_added_up_from_them(width: int) -> 
     for got, want in zip(
         gradients(value, given, grad), gradients(norm(*exact), exact, grad), strict=True
     ):
-        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4 * want.abs().max())
+        torch.testing.assert_close(
+            got.double(), want, rtol=1e-4, atol=1e-4 * float(want.abs().max())
+        )
     if width >= 8:
         backward = str(op.plan(*given)).split("_grad\n")[1]
         assert "grad_x, grad_w, grad_b: own loop" in backward, backward

@@ -588,6 +588,10 @@ SECOND: dict[str, tuple[str, Callable[[Tensor, Tensor], Tensor]]] = {
         " l = max[d](v[size(t) - 1, d])",
         lambda x, w: walk(lambda v, now: (v + w).amax(-1) + now, x)[-1].amax(),
     ),
+    "fixed place": (
+        "(x[t, d], w[d, e]) -> h[t, d] = tanh(x + w[d, 0]*pad(h[t - 1, 2])*pad(h[t - 1, d]))",
+        lambda x, w: walk(lambda h, now: (now + w[:, 0] * h[2] * h).tanh(), x),
+    ),
     "place of a part": (
         "(x[t, d], w[d, e]) -> h[t, d] = u[t, d] = x + pad(h[t - 1, d])/2;"
         " h = tanh(u[t, argmax[k](u[t, k])])*w[d, 0] + u",

@@ -235,6 +235,13 @@ REFUSED = [
         "(x[t, n], u[n]: int64) -> h[t, n] = x + sum[k < 5](where(k == u, pad(h[t-1-k, n]), 0))",
         "is data",
     ),
+    ("PB145", "(x[t], s[k]) -> h[t] = h[t - 1] + x; h[t < 0] = s[t]", "write one for each, h[-1]"),
+    (
+        "PB144",
+        "(x[t, n]) -> h[t, n] = p[t, n] = floor(pad(p[t - 1, n]) + x);"
+        " h = pad(h[t - 1, p[t, n]]) + x",
+        "'p' may be one as an output, p[...]: int64",
+    ),
     ("PB152", "(x[t], i[t]: int64) -> h[t] = h[i[t]] + x", "not a number"),
     ("PB152", "(x[t]) -> h[t] = pad(h[2*t]) + x", "not a number"),
     ("PB152", "(x[t]) -> h[t] = h[size(t) - 1 - t] + x", "not a number"),

@@ -28,6 +28,7 @@ INSIDE, BELOW, ABOVE = "inside", "below", "above"
 Region = str | Affine
 # Beyond so many places outside, only a boundary for all of them, `h[t < 0]`, is one.
 MOST_PLACES = 8
+ALL_AT_ONCE = "this is for all places at once; write one for each, "
 
 
 @dataclass(eq=False)
@@ -214,8 +215,7 @@ def _require_inside(
 
 def _inner_places(boundary: Boundary, places: Sequence[Affine]) -> tuple[Affine, ...]:
     """Return the places of the indices that are inside."""
-    pairs = zip(boundary.regions, places, strict=True)
-    return tuple(place for region, place in pairs if region == INSIDE)
+    return tuple(p for r, p in zip(boundary.regions, places, strict=True) if r == INSIDE)
 
 
 def _join(nodes: Sequence[Node]) -> Node:
@@ -299,9 +299,11 @@ def _read_boundary(outer: IndexReader, state: ReadState, boundary: Boundary) -> 
                 regions.append(INSIDE)
             case ast.Compare(ops=[ast.Lt()], comparators=[ast.Constant(value=0)]):
                 regions.append(BELOW)
+                reader.cures[index.name] = f"{ALL_AT_ONCE}{state.name}[-1] = ..."
             case ast.Compare(ops=[ast.GtE()], comparators=[end]):
                 _outside_place(reader, state, index, end, ends=True)
                 regions.append(ABOVE)
+                reader.cures[index.name] = f"{ALL_AT_ONCE}{state.name}[size({index.name})] = ..."
             case _:
                 regions.append(_outside_place(reader, state, index, tree))
     if {*regions} == {INSIDE}:

@@ -70,6 +70,7 @@ class PlaceReader(Reader):
         self.outside: list[Node] | None = None  # the guards of the read that is padded
         self.unread: list[Index] = []
         self.alone: list[str] = []
+        self.cures: dict[str, str] = {}  # for names that one might take for an index here
 
     def fail(self, rule: Rule, message: str, tree: ast.AST, help: str | None = None) -> NoReturn:
         """Stop at a tree."""
@@ -112,7 +113,7 @@ class PlaceReader(Reader):
         if of is not None:
             named = f"{of}[{', '.join(self.program.labels_of(of))}]"
             cure = f"sum over it, sum[{name}](...), or give the output this dimension"
-            cure = self.meant(of, self.unread) or cure
+            cure = self.cures.get(name) or self.meant(of, self.unread) or cure
             message = f"'{of}' is {named}, and '{name}' is no index here"
             self.fail(UnknownIndex, message, tree, cure)
         is_dimension = any(name in own for own in self.program.labels.values())
@@ -121,6 +122,7 @@ class PlaceReader(Reader):
             if self.part is not None and self.open is None:
                 cure = f"bind it, sum[{name}](...), or name it before the '=' of this part"
             cure += f"; size({name}) is how many" if is_dimension else ""
+            cure = self.cures.get(name, cure)
             self.fail(UnknownIndex, f"'{name}' is no index here", tree, cure)
         cure = did_you_mean(name, known) or f"bind it, sum[{name}](...), or name it in the output"
         have = ", ".join(known) or "none"
@@ -302,4 +304,7 @@ class PlaceReader(Reader):
     def not_affine(self, reason: str, tree: ast.expr) -> NoReturn:
         """Stop at something that is no index."""
         cure = "indices are sums of whole multiples, 2*i + k - 1, or come from an int tensor"
+        names = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
+        if name := next(iter(sorted(names & self.program.states.keys())), None):
+            cure += f"; '{name}' may be one as an output, {name}[...]: int64"
         self.fail(NotAffine, f"this cannot be an index: {reason}", tree, cure)

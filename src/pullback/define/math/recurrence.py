@@ -225,7 +225,8 @@ def _step(read: StateRead, weights: Mapping[str, int]) -> float:
     total = 0.0
     for index, weight in weights.items():
         low, high = read.shifts.get(index) or (0, 0)
-        total += weight * (high if weight > 0 else low)
+        if weight:  # 0 times infinity is no number
+            total += weight * (high if weight > 0 else low)
     return total
 
 
