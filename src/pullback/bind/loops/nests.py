@@ -82,6 +82,11 @@ class Own:
         """Return about how many scalar operations they do."""
         return sum(schedule.work(sizes) for schedule in self.schedules) * self.target.lanes
 
+    @property
+    def filled(self) -> float:
+        """The share of their vectors that elements fill."""
+        return max(schedule.filled for schedule in self.schedules)
+
     def cost(self, sizes: Mapping[str, int]) -> float:
         """Return the same with what it takes to lay tensors out and to move totals."""
         costs = (estimate_cost(schedule, self.target, sizes) for schedule in self.schedules)

@@ -75,11 +75,12 @@ def cost_of_moving(kernel: KernelText, sizes: Mapping[str, int]) -> float:
     extents = Extents(sizes)
     total = 0.0
     for operand in kernel.operands:
-        turned = operand.unit is not None and operand.unit != operand.dimensions - 1
-        if turned and not operand.name.startswith("~"):
-            total += MOVED * math.prod(
-                extents.number(size) or 0 for size in kernel.dims[operand.name]
-            )
+        if operand.unit is None or operand.name.startswith("~"):
+            continue
+        numbers = [extents.number(size) or 0 for size in kernel.dims[operand.name]]
+        # A dimension of one element is in nothing's way.
+        if any(number != 1 for number in numbers[operand.unit + 1 :]):
+            total += MOVED * math.prod(numbers)
     return total
 
 

@@ -188,8 +188,10 @@ class KernelWriter:
         """Return the operand of an output, which is contiguous."""
         lane = self.lane_in(output)
         unit = len(output.indices) - 1 if output.indices else None
-        if lane is not None and output.indices.index(lane) != unit:
-            unit = None
+        if lane is not None:
+            own = output.indices.index(lane)
+            sizes = (self.ranges.size(index) for index in output.indices[own + 1 :])
+            unit = own if all(self.extents.number(size) == 1 for size in sizes) else None
         return Operand(output.name, unit, output.dtype, len(output.indices))
 
     def store(self, output: Output, copy: Mapping[str, int], value: str, *, edge: bool) -> None:

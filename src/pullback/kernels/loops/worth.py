@@ -34,7 +34,7 @@ GATHERED = 2.0
 GATHER, SCATTER = "gather", "scatter"
 MOST_BY_DATA = 64.0
 # A value may be computed as many times as this, on the average.
-MOST = 4.0
+MOST = 8.0
 
 
 def most_work(family: str) -> float:
