@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from tempfile import TemporaryDirectory
 
@@ -19,9 +20,11 @@ from benchmarks.index_cases import Function
 from benchmarks.measure import keep_memory, show
 from benchmarks.recurrence_cases import CASES, FIRST, HELD, NETWORKS, Case, draw
 from benchmarks.recurrence_lines import GRU, LSTM
+from benchmarks.recurrence_peers import compile_by_numba, lru_scan
 from pullback.bind.math import recur
 
 OURS, LOOP, OTHER = "pullback", "Python loop", "other"
+NUMBA, SCAN = "numba", "associative_scan"
 ALL_KEPT = "all states kept"
 THREADS = (1, 2)
 
@@ -31,12 +34,14 @@ def leaves_of(inputs: Sequence[Tensor]) -> list[Tensor]:
     return [tensor.clone().requires_grad_(tensor.is_floating_point()) for tensor in inputs]
 
 
-def measure(case: Case, operator: Function, budget: float) -> Mapping[str, dict[str, float]]:
+def measure(
+    case: Case, operator: Function, budget: float, peers: Mapping[str, Function] | None = None
+) -> Mapping[str, dict[str, float]]:
     """Return the seconds of forward and of both directions, by candidate."""
     inputs = case.inputs()
     leaves = leaves_of(inputs)
     wrt = [leaf for leaf in leaves if leaf.requires_grad]
-    candidates = {OURS: operator, LOOP: case.loop, OTHER: case.other}
+    candidates = {OURS: operator, LOOP: case.loop, OTHER: case.other, **(peers or {})}
     functions = {name: f for name, f in candidates.items() if f is not None}
     ours = operator(*inputs)
     for name, function in functions.items():
@@ -53,8 +58,9 @@ def measure(case: Case, operator: Function, budget: float) -> Mapping[str, dict[
         )
 
     found = {"forward": fastest({name: forward(f) for name, f in functions.items()}, budget)}
-    if case.is_forward:
-        del functions[OTHER]
+    if case.is_forward or peers:
+        # They have no backward.
+        functions = {n: f for n, f in functions.items() if n not in {OTHER, NUMBA}}
     found["both"] = fastest({name: both(f) for name, f in functions.items()}, budget)
     return found
 
@@ -79,6 +85,33 @@ def show_threads(threads: int, cases: Sequence[Case], *, budget: float) -> None:
         rows,
         ["other: scipy.signal.lfilter for biquad, PyTorch's function for the last ones"],
     )
+
+
+def show_peers(cases: Sequence[Case], *, budget: float) -> None:
+    """Print forward beside loops that numba compiles, and both beside `associative_scan`."""
+    torch.set_num_threads(1)
+    rows: list[list[str]] = []
+    for k, case in enumerate(cases):
+        kind = case.name.split()[0]
+        operator = pb.operator(f"bench::peers{k}_{case.line}")
+        found = {NUMBA: compile_by_numba(kind), SCAN: lru_scan if kind == "lru" else None}
+        peers = {name: function for name, function in found.items() if function}
+        if not peers:
+            continue
+        seconds = measure(replace(case, loop=None), operator, budget, peers)
+        row = [case.name]
+        for direction, names in (("forward", (NUMBA, SCAN)), ("both", (SCAN,))):
+            each = seconds[direction]
+            row.append(f"{1e3 * each[OURS]:.3g}")
+            row += [f"{each[name] / each[OURS]:.2g} x" if name in each else "" for name in names]
+        rows.append(row)
+    if rows:
+        show(
+            "Recurrences beside what else they are written with, 1 thread: ms; × their time",
+            ["", "forward", NUMBA, SCAN, "both", SCAN],
+            rows,
+            [f"{NUMBA}: loops by hand, if it is installed; {SCAN}: eager"],
+        )
 
 
 def products(b: int, t: int, gates: int, d: int) -> tuple[Turn, Turn]:
@@ -237,6 +270,7 @@ def main(only: Iterable[str] = (), *, budget: float = 2) -> None:
     keep_memory()
     for threads in THREADS if chosen else ():
         show_threads(threads, chosen, budget=budget)
+    show_peers(chosen, budget=budget)
     show_products(only, budget=budget)
     first = [case for case in FIRST if case.name.startswith(tuple(only) or "")]
     if first:
