@@ -26,6 +26,7 @@ from pullback.bind.registry import operators
 from pullback.define.math.cumulative import find_cumulative
 from tests.bind import recurrences
 from tests.bind.recurrences import RECURRENCES, differentiate, draw_line
+from tests.telling import telling
 from tests.threads import threads
 
 DOUBLE = torch.float64
@@ -628,7 +629,7 @@ def test_second_derivatives_are_those_of_a_loop(name: str, length: int, seed: in
 
 @pytest.mark.usefixtures("looped")
 @pytest.mark.parametrize(
-    "name", ["lru", "reservoir", pytest.param("heat", marks=pytest.mark.thorough)]
+    "name", telling({name: name for name in ("lru", "reservoir", "heat")}, ["lru"])
 )
 def test_loops_compute_the_gradients_of_gradients(name: str) -> None:
     """Some outputs come with the states, which are not kept; some are computed after them."""

@@ -100,7 +100,7 @@ def choose_schedules(  # noqa: PLR0913  (all that decides which loops there are)
         if general and sum(schedule.work(sizes) for schedule in general) < FEW:
             return general, {}, target
     known = find_small(indexed, sizes)
-    for index in find_rows(outputs, known):
+    for index in find_short_rows(outputs, known):
         if known[index] >= target.shortest:
             target = target.for_rows(known.pop(index))
     if length := worth.row_length(outputs, Ranges(indexed.sizes), sizes):
@@ -109,7 +109,7 @@ def choose_schedules(  # noqa: PLR0913  (all that decides which loops there are)
     return schedules_of(outputs, setting, sizes), known, target
 
 
-def find_rows(outputs: Sequence[Output], known: Mapping[str, int]) -> list[str]:
+def find_short_rows(outputs: Sequence[Output], known: Mapping[str, int]) -> list[str]:
     """Return the small indices of rows that share loops with what is added up from all of them.
 
     Written out, rows would share nothing with their sums.
