@@ -93,12 +93,12 @@ def show_peers(cases: Sequence[Case], *, budget: float) -> None:
     rows: list[list[str]] = []
     for k, case in enumerate(cases):
         kind = case.name.split()[0]
-        operator = pb.operator(f"bench::peers{k}_{case.line}")
         found = {NUMBA: compile_by_numba(kind), SCAN: lru_scan if kind == "lru" else None}
         peers = {name: function for name, function in found.items() if function}
         if not peers:
             continue
-        seconds = measure(replace(case, loop=None), operator, budget, peers)
+        operator = pb.operator(f"bench::peers{k}_{case.line}")
+        seconds = measure(replace(case, loop=None, other=None), operator, budget, peers)
         row = [case.name]
         for direction, names in (("forward", (NUMBA, SCAN)), ("both", (SCAN,))):
             each = seconds[direction]

@@ -322,32 +322,9 @@ def narrow_index() -> Any:
     return pb.operator(f"gathers::narrow{SUM.replace('int64', 'int32')}")
 
 
-WIDTHS = {
-    str(width): width
-    for width in (
-        1,
-        2,
-        3,
-        4,
-        5,
-        7,
-        8,
-        12,
-        16,
-        17,
-        31,
-        48,
-        100,
-        112,
-        130,
-        200,
-        257,
-        300,
-        400,
-        512,
-        999,
-    )
-}
+NARROW = (1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 31, 48)
+WIDE = (100, 112, 130, 200, 257, 300, 400, 512, 999)
+WIDTHS = {str(width): width for width in (*NARROW, *WIDE)}
 
 
 HALVES = (torch.bfloat16, torch.float16)

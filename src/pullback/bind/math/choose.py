@@ -126,9 +126,9 @@ def find_candidate(call: IndexedCall, backend: Backend) -> Own | NoLoops:
     least = max(needed.flops, needed.read + needed.written, 1.0)
     # Where PyTorch's operations move more than that takes, the clock decides.
     is_slower = rates.seconds(work, 0) > rates.seconds(0, needed.dense)
-    filled = work * own.filled
-    if is_slower and filled > max(worth.most_work(own.family) * least, backend.little):
-        return NoLoops(reason=f"a loop would do {work / least:.1f} times the necessary operations")
+    done = work * own.filled
+    if is_slower and done > max(worth.most_work(own.family) * least, backend.little):
+        return NoLoops(reason=f"a loop would do {done / least:.1f} times the necessary operations")
     return own
 
 

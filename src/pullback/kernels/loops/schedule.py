@@ -100,11 +100,11 @@ def choose_schedule(
     if not setting.target.has_rival:
         return min(found, key=lambda each: each[0])[1]
     needed = max(1.0, worth.count_needed(outputs, setting.ranges, sizes)) / setting.target.lanes
-    works = [made.work(sizes) for _, made in found]
+    works = [made.work(sizes) * made.filled for _, made in found]
     good = [
         each
         for each, work in zip(found, works, strict=True)
-        if work * each[1].filled <= max(SLIGHT, worth.most_work(each[1].family) * needed)
+        if work <= max(SLIGHT, worth.most_work(each[1].family) * needed)
     ]
     if not good:
         times = min(works) / needed
@@ -225,7 +225,8 @@ def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
         extent = Extents(sizes).number(ranges.size(lane)) or 1
         needed = max(1, -(-extent // setting.target.lanes))
         if picks:
-            # Side by side, rows would be fetched too late: the order of their places counts.
+            # Side by side, rows would be fetched too late: the order of their places counts. Of a
+            # row that is looked up several times each has as many vectors.
             vectors = -(-needed // -(-needed // vectors))
         elif needed < vectors and outer and over is None and outer[-1] not in setting.rows:
             rows = 4 // needed
