@@ -16,6 +16,7 @@ from benchmarks.gpu.part import Step
 from benchmarks.gpu.place import Place
 
 SCORES = "sum[d](q[..., n, d]*k[..., m, d])/8"
+DISTANCES = "-sum[d]((q[..., n, d] - k[..., m, d])**2)/8"
 # The logarithm of the sum of exponentials of a row, and its greatest element before it.
 TOTAL = "max[m](s[n, m]) + log(sum[m](exp(s[n, m] - max[r](s[n, r]))))"
 
@@ -52,6 +53,12 @@ def attention(
         dtype=dtype,
         bounds=both(Bound(), Bound()),
     )
+
+
+def by_distances(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Return an attention whose squares are multiplied out, of which digits are lost."""
+    squares = (q**2).sum(-1)[..., None] + (k**2).sum(-1)[..., None, :] - 2 * q @ k.transpose(-1, -2)
+    return torch.softmax(-squares / 8, -1) @ v
 
 
 def sdpa(*, is_causal: bool) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -111,6 +118,9 @@ WORDS = Case(
 REDUCTIONS = (
     *attentions(torch.bfloat16),
     *attentions(torch.float32),
+    replace(
+        attention("distances", DISTANCES, lambda s: s, None, torch.float32), eager=by_distances
+    ),
     WORDS,
     replace(WORDS, name=f"{WORDS.name} bfloat16", dtype=torch.bfloat16),
     Case(

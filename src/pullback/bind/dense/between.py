@@ -2,8 +2,9 @@
 
 There each of PyTorch's operations reads a matrix and writes another one, and that is what takes the
 time. So what is computed from products becomes a formula of its own, in which these are tensors:
-its loops read each of them once. Loops of a CPU compute blocks that stay in a cache instead
-(`bind/loops/passes.py`).
+its loops read each of them once. So does a sum of outer differences, a matrix of distances say,
+which PyTorch's operations would have in memory. Loops of a CPU compute blocks that stay in a cache
+instead (`bind/loops/passes.py`).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from pullback.define.math.node import (
 )
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
+from pullback.define.math.tiles import is_outer
 
 if TYPE_CHECKING:
     from pullback.bind.dense.evaluate import Dense
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 
 # What a tensor of a formula is called, with its number.
 NAME = "__p"
-# A product of fewer elements is not worth a compiler's seconds.
+# A product of fewer elements, or a sum of fewer, is not worth a compiler's seconds.
 LEAST = 2**22
 # Loops may do so many times the work of others where nothing else would be less.
 MORE = 16.0
@@ -74,7 +76,7 @@ class Between:
 
 
 def compute(dense: Dense, node: Node, env: Env, dtype: torch.dtype | None = None) -> Value | None:
-    """Return a value that is made of products of matrices; None if loops do not compute it.
+    """Return a value that is made of what is a matrix; None if loops do not compute it.
 
     Args:
         dense: the call.
@@ -83,7 +85,7 @@ def compute(dense: Dense, node: Node, env: Env, dtype: torch.dtype | None = None
         dtype: of the result; None for that which the call computes in.
     """
     find = dense.call.ways.find_loops
-    if find is None or node.type != "real" or not has_matrices(dense, node):
+    if find is None or node.type != "real" or not is_between(dense, node):
         return None
     dtype = dtype or dense.call.compute
     kept = {index: own for index, own in env.items() if index in node.free}
@@ -104,11 +106,14 @@ def compute_at_once(
     sizes = {name: many for name, many in dense.space.sizes.items() if type(many) is int}
     for index in (i for i in kept if name_of(i) != i):
         node = rename_index(node, index, name_of(index))
-    for holds_shared, times in ((False, 1.0), (True, MORE)):
-        writer = Writer(dense, {name_of(i): own for i, own in kept.items()}, holds_shared)
+    # What a pairwise sum multiplies differences by would be computed anew for each of them.
+    first = () if is_pairwise(dense, node) else ((False, 1.0),)
+    for holds_shared, times in (*first, (True, MORE)):
+        env = {name_of(i): own for i, own in kept.items()}
+        writer = Writer(dense, node, env, holds_shared)
         if writer.is_scatter(node):
             return None
-        element = writer.rewritten(node)
+        element = writer.rewritten()
         tensors = writer.values()
         between = writer.finish(element, tensors, dtype)
         own = find(between.formula, sizes, dense.call.device, times)
@@ -149,13 +154,26 @@ def number_of(name: str) -> int:
     return int(name.removeprefix(NAME))
 
 
-def has_matrices(dense: Dense, node: Node) -> bool:
-    """Return whether a value is made of a product of matrices, and is none itself."""
-    known = dense.prepared.has_matrices
+def is_between(dense: Dense, node: Node) -> bool:
+    """Return whether a value is made of products of matrices or pairwise ones, and is none."""
+    known = dense.prepared.is_between
     if node not in known:
         inner = in_order([node], lambda part: () if is_matrix(dense, part) else part.args)
-        known[node] = not is_matrix(dense, node) and any(is_matrix(dense, p) for p in inner)
+        known[node] = not is_matrix(dense, node) and any(
+            is_matrix(dense, p) or is_pairwise(dense, p) for p in inner
+        )
     return known[node]
+
+
+def is_pairwise(dense: Dense, node: Node) -> bool:
+    """Return whether what a reduction goes through is an outer function: no tensor has it."""
+    if node.op not in REDUCTIONS or node.type != "real" or is_matrix(dense, node):
+        return False
+    if node.op != SUM:
+        return is_outer(node.args[0])
+    product = dense.program.product(node)
+    summed = {index for index, _ in product.bound}
+    return any(summed & f.free and is_outer(f) for f in (*product.over, *product.under))
 
 
 def is_matrix(dense: Dense, node: Node) -> bool:
@@ -188,14 +206,17 @@ class Writer:
 
     Attributes:
         dense: the call.
-        env: how far the value's indices run.
+        root: the value.
+        env: how far its indices run.
         holds_shared: whether what some elements of the value share is a tensor, if it is a part of
             what is added up or compared for each of them.
         ranges: of all indices.
+        holds_pairs: whether pairwise values are tensors: others are computed of several.
         tensors: what is read, by what it computes: a node's number, and how far its indices run.
     """
 
     dense: Dense
+    root: Node
     env: Env
     holds_shared: bool = False
     tensors: dict[tuple[object, ...], Part] = field(default_factory=dict[tuple[object, ...], Part])
@@ -204,17 +225,20 @@ class Writer:
         if any(own in self.dense.space.wholes for own in self.env.values()):
             raise Unfit  # a slice: places in it are counted from where it begins
         self.ranges = Ranges(self.env)
+        pairs = (part for part in in_order([self.root]) if is_pairwise(self.dense, part))
+        self.holds_pairs = any(not part.free <= self.env.keys() for part in pairs)
 
-    def rewritten(self, node: Node) -> Node:
+    def rewritten(self) -> Node:
         """Return the value as it is made of tensors."""
-        [element] = rewrite_nodes([node], lambda part: part, self.ranges, self.replaced)
+        [element] = rewrite_nodes([self.root], lambda part: part, self.ranges, self.replaced)
         return element
 
     def replaced(self, part: Node) -> Node | None:
         """Return the read of what is a tensor; None for what loops compute."""
         picks = part.op in PLACED and any(place.nodes for place in part.places)
         is_read = part.op == READ or picks
-        is_operation = is_matrix(self.dense, part) or self.is_scatter(part)
+        is_held = self.holds_pairs and part is not self.root and is_pairwise(self.dense, part)
+        is_operation = is_held or is_matrix(self.dense, part) or self.is_scatter(part)
         if not (is_read or is_operation or (self.holds_shared and self.is_shared(part))):
             return None
         number, names = self.dense.program.identity(part)
@@ -229,7 +253,7 @@ class Writer:
     def is_shared(self, part: Node) -> bool:
         """Return whether what is within a reduction is the same for several elements."""
         is_within = not part.free <= self.env.keys()
-        return is_within and not self.env.keys() <= part.free and has_matrices(self.dense, part)
+        return is_within and not self.env.keys() <= part.free and is_between(self.dense, part)
 
     def is_scatter(self, part: Node) -> bool:
         """Return whether a node adds up rows where data says: loops would ask each of them."""
@@ -245,9 +269,16 @@ class Writer:
             for tensor, (part, _) in zip(found, self.tensors.values(), strict=True)
             if part.op != READ
         ]
-        if max(of_matrices, default=0) < LEAST or any(map(is_traced, found)):
+        if max(of_matrices, default=self.count_summed()) < LEAST or any(map(is_traced, found)):
             raise Unfit
         return found
+
+    def count_summed(self) -> int:
+        """Return of how many values the value is, which loops compute from what is read."""
+        dense, axes = self.dense, self.dense.space.axes(self.env)
+        own = dense.program.product(self.root).bound if self.root.op == SUM else ()
+        lengths = [dense.space.length(axis, self.env) for axis in axes]
+        return math.prod((*lengths, *(dense.space.extent(size) for _, size in own)))
 
     def value(self, part: Node, indices: tuple[str, ...]) -> Tensor:
         """Return one tensor."""

@@ -36,6 +36,7 @@ from pullback.bind.dense.parts import (
 )
 from pullback.bind.dense.space import Space, SpaceCall
 from pullback.bind.loops import block_loops
+from pullback.bind.loops.backends import has_gpu_loops
 from pullback.bind.loops.pass_tensors import NOTHING, Held, LaidOut
 from pullback.define.math.block import Block, Labels, Operand
 from pullback.define.math.blocks import Sweep, Truths
@@ -66,7 +67,8 @@ def size_block(
     if has_loops(sweep, device):
         extents = [extent(sweep.whole.ranges[index]) for index in (sweep.rows, sweep.columns)]
         return choose_sides(sweep, (extents[0], extents[1]), tuple(sizes.items()))
-    many = math.prod(map(extent, sweep.batches.values()))
+    batches = sweep.batches_in_memory if has_gpu_loops(device) else sweep.batches
+    many = math.prod(map(extent, batches.values()))
     elements = ELEMENTS.get(device.type, ELEMENTS_ELSEWHERE) // max(many, 1)
     rows = max(LEAST, 2 ** (max(elements // 2, 1).bit_length() // 2))
     rows = min(rows, extent(sweep.whole.ranges[sweep.rows]))

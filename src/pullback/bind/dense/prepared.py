@@ -35,7 +35,7 @@ class PreparedFormula:
         self.gathers = [bounds.find_gathers(node) for node in nodes]
         self.maxima = [bounds.find_maxima(node) for node in nodes]
         self.records = Records()
-        self.has_matrices: dict[Node, bool] = {}
+        self.is_between: dict[Node, bool] = {}
         self.between: dict[tuple[object, ...], Between] = {}
 
 

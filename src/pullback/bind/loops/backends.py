@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -325,6 +326,17 @@ def find_backend(device: torch.device) -> Backend | None:
         with torch.cuda.device(device):
             return find_gpu()
     return None
+
+
+def has_gpu_loops(device: torch.device) -> bool:
+    """Return whether loops on a GPU compute what is between products of matrices."""
+    return mode.is_chosen() or (device.type == "cuda" and _has_gpu_loops(device))
+
+
+@functools.cache
+def _has_gpu_loops(device: torch.device) -> bool:
+    """Ask once, for each call would ask."""
+    return isinstance(find_backend(device), CudaBackend)
 
 
 def find_gpu() -> CudaBackend:

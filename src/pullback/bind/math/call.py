@@ -16,6 +16,7 @@ from pullback.bind.dense import arrange, evaluate, panels
 from pullback.bind.dense.attention import Fused
 from pullback.bind.dense.matrices import find_half
 from pullback.bind.dense.space import NO_GPU
+from pullback.bind.loops.backends import has_gpu_loops
 from pullback.bind.loops.nests import Own
 from pullback.bind.math.gpu_ways import find_ways
 from pullback.define.line import Tensor as TensorSpec
@@ -118,8 +119,14 @@ class IndexedCall:
     def needed(self) -> cost.Cost:
         """Return what it costs if each value is computed once."""
         itemsize = max(dtype.itemsize for dtype in self.outputs.dtypes)
-        absent = self.named.keys() - self.present
-        return cost.cost(self.indexed, self.sizes, self.outputs.wanted, itemsize, absent=absent)
+        return cost.cost(
+            self.indexed,
+            self.sizes,
+            self.outputs.wanted,
+            itemsize,
+            absent=self.named.keys() - self.present,
+            has_outer=not has_gpu_loops(self.outputs.device),
+        )
 
 
 def is_captured(device: torch.device) -> bool:

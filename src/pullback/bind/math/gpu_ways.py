@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -10,12 +9,11 @@ import torch
 from pullback.bind.dense.matrices import find_half
 from pullback.bind.dense.space import NO_GPU, GpuWays
 from pullback.bind.loops import nests
-from pullback.bind.loops.backends import CudaBackend, find_backend
+from pullback.bind.loops.backends import find_backend, has_gpu_loops
 from pullback.bind.loops.nests import Own
 from pullback.bind.math import verify
 from pullback.define.math import cost
 from pullback.define.math.formula import Formula
-from pullback.kernels.cuda_on_cpu import mode
 from pullback.kernels.loops import worth
 
 
@@ -33,16 +31,10 @@ def find_ways(
         device: where it is.
         accuracy: of functions in loops, in units in the last place.
     """
-    if not (mode.is_chosen() or (device.type == "cuda" and has_loops(device))):
+    if not has_gpu_loops(device):
         return NO_GPU
     half = find_half(arguments, dtypes, device)
     return GpuWays(half=half, find_loops=find_loops, accuracy=accuracy)
-
-
-@functools.cache
-def has_loops(device: torch.device) -> bool:
-    """Return whether there are loops on a GPU: asked once, for each call would ask."""
-    return isinstance(find_backend(device), CudaBackend)
 
 
 def find_loops(

@@ -20,7 +20,7 @@ from pullback.bind.dense import blocks, panels, slices
 from pullback.bind.dense.attention import Fused
 from pullback.bind.dense.value import is_traced
 from pullback.bind.levels import run_isolated
-from pullback.bind.loops.backends import Backend, CudaBackend, find_backend
+from pullback.bind.loops.backends import Backend, CudaBackend, find_backend, has_gpu_loops
 from pullback.bind.loops.rates import cpu_rates
 from pullback.bind.loops.specialise import round_sizes
 from pullback.bind.math.call import Choice, IndexedCall, compute_by_pytorch, compute_fused
@@ -34,7 +34,7 @@ from pullback.define.math.index import size as size_of
 from pullback.define.math.node import REDUCTIONS, Node, in_order
 from pullback.define.math.passes import Unfit
 from pullback.define.math.passing import Passing, make_passing
-from pullback.define.math.tiles import Pair, find_tiles, open_outputs
+from pullback.define.math.tiles import Pair, find_tiles, is_outer, open_outputs
 
 # Smaller values are computed as a whole: they lie in the cache.
 LARGE = 4 * 2**20
@@ -238,7 +238,8 @@ def find_pairs(call: IndexedCall, missing: frozenset[str]) -> dict[Pair, int]:
     """Return the pairs of indices that blocks are taken of, with the bytes of the largest value.
 
     The value is large, and either a product of matrices or larger than inputs and outputs together.
-    Where it has more indices, blocks of two leave the least of it that are longer than others.
+    Where it has more indices, blocks of two leave the least of it that are longer than others. What
+    loops on a GPU sum up where they compute it is in no memory.
     """
     ranges, tiles = _tiles(_Key(call.indexed), missing, tuple(call.outputs.wanted))
     itemsize = itemsize_of(call)
@@ -252,7 +253,10 @@ def find_pairs(call: IndexedCall, missing: frozenset[str]) -> dict[Pair, int]:
     taken = bytes_taken(call)
     found: dict[Pair, int] = {}
     free: dict[Pair, set[frozenset[str]]] = {}
+    skips = has_gpu_loops(call.outputs.device)
     for pair, part in tiles:
+        if skips and is_outer(part):
+            continue
         many = math.prod(extent(index) for index in part.free) * itemsize
         is_wide = min(map(extent, pair)) >= blocks.LEAST
         is_product = part.op in REDUCTIONS and part.type == "real"

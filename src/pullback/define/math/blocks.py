@@ -45,7 +45,7 @@ from pullback.define.math.passes import PLACED_SUM, Passes, Statistic, Unfit
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.term import join_factors, term_of
-from pullback.define.math.tiles import Indices, computed_parts
+from pullback.define.math.tiles import Indices, computed_parts, is_outer
 
 # Of every condition: holds everywhere, nowhere, or not known.
 Truths = tuple[bool | None, ...]
@@ -111,11 +111,19 @@ class Sweep:
     @cached_property
     def batches(self) -> dict[str, Affine]:
         """How far the indices run that values of a block have beside rows and columns."""
+        return self._batches(lambda part: True)
+
+    @cached_property
+    def batches_in_memory(self) -> dict[str, Affine]:
+        """The same where loops sum up outer functions as they compute them."""
+        return self._batches(lambda part: not is_outer(part))
+
+    def _batches(self, counts: Callable[[Node], bool]) -> dict[str, Affine]:
         found: dict[str, Affine] = {}
         sizes = {**self.whole.ranges, BATCH: size(BATCH)}
         for own in self.statistics:
             for part in computed_parts(own.body, inside=sizes):
-                if self.pair <= part.free:
+                if self.pair <= part.free and counts(part):
                     found |= {name: sizes[name] for name in part.free - self.pair}
         return found
 

@@ -34,6 +34,7 @@ from pullback.define.math.node import (
     Node,
 )
 from pullback.define.math.program import FormulaFacts
+from pullback.define.math.tiles import is_outer
 
 # How far the bound indices around an expression run.
 Bound = Mapping[str, int]
@@ -49,11 +50,13 @@ class Volumes:
         indexed: the operator.
         sizes: of every name of the line; of `...` the product of the batch dimensions.
         itemsize: of real numbers, in bytes.
+        has_outer: whether outer functions are ever in memory.
     """
 
     indexed: Formula
     sizes: Mapping[str, int]
     itemsize: int
+    has_outer: bool
 
     def extent(self, size: Affine) -> int:
         """Return a size as a number, which is not below zero."""
@@ -98,6 +101,8 @@ class Volumes:
 
     def bytes(self, node: Node, bound: Bound) -> int:
         """Return the bytes of an expression as a tensor; a whole number has 8, a condition 1."""
+        if not self.has_outer and is_outer(node):
+            return 0
         return self.of(node, bound) * {"int": 8, "bool": 1}.get(node.type, self.itemsize)
 
     def stored(self, tensor: Tensor, elements: int) -> int:
@@ -153,13 +158,14 @@ class Cost:
         )
 
 
-def cost(
+def cost(  # noqa: PLR0913  (all of a call)
     indexed: Formula,
     sizes: Mapping[str, int],
     wanted: Sequence[bool] | None = None,
     itemsize: int = 4,
     *,
     absent: Collection[str] = (),
+    has_outer: bool = True,
 ) -> Cost:
     """Return what a call costs.
 
@@ -169,6 +175,7 @@ def cost(
         wanted: whether each output is; all, if nothing is said.
         itemsize: of real numbers, in bytes.
         absent: the optional tensors that are None.
+        has_outer: whether outer functions are tensors where every expression is one.
     """
     needed = wanted or [True] * len(indexed.nodes)
     if indexed.groups:
@@ -178,9 +185,9 @@ def cost(
         whole, states = steps.with_states(own)
         own_names = frozenset(tensor.name for _, tensor in states)
         asked = [*(True for _ in states), *needed]
-        return _cost(Volumes(whole, sizes, itemsize), whole.nodes, asked, own_names)
+        return _cost(Volumes(whole, sizes, itemsize, has_outer), whole.nodes, asked, own_names)
     nodes = drop_absent(indexed.nodes, set(absent)) if absent else indexed.nodes
-    return _cost(Volumes(indexed, sizes, itemsize), nodes, needed, frozenset())
+    return _cost(Volumes(indexed, sizes, itemsize, has_outer), nodes, needed, frozenset())
 
 
 def _cost(

@@ -242,5 +242,14 @@ def products_in(body: Node, pair: Pair) -> Iterator[Node]:
     return (node for node in in_order([body]) if node.op in REDUCTIONS and pair <= node.free)
 
 
+def is_outer(part: Node) -> bool:
+    """Return whether a value has more indices than each that it is computed of.
+
+    The outer difference `x[n, d] - y[m, d]` has, and `exp(s[n, m] - u[n])` has not.
+    """
+    known = (node for node in in_order([part], _within) if not _within(node))
+    return part.type == "real" and not any(part.free <= node.free for node in known)
+
+
 def _within(node: Node) -> tuple[Node, ...]:
     return () if node.op in REDUCTIONS else node.args
