@@ -120,6 +120,34 @@ def test_a_sum_of_any_length_is_a_tile(name: str, d: int) -> None:
         assert sorted(found) == list(range(len(gradient.nodes)))
 
 
+@pytest.mark.parametrize("d", [17, 20, 33])
+def test_no_sum_of_a_gradient_is_cut_where_its_rows_are_enough(d: int) -> None:
+    """Each part of a row costs what it takes to begin it: 503 x 1694 took ten times as long."""
+    _, gradient = formulas("weighted")
+    sizes = {"n": 503, "m": 1694, "d": d}
+    present = frozenset(parameter.name for parameter in gradient.line.parameters)
+    for k in (0, 1):
+        own = nests.generate(gradient, torch.float32, (k,), present, sizes, nests.CpuBackend())
+        assert isinstance(own, Own)
+        assert not any(step.kernel.nest.is_split for step in own.steps)
+
+
+@pytest.mark.parametrize("lines", [3, 8, 15])
+def test_rows_that_no_cache_has_are_read_one_after_the_other(lines: int) -> None:
+    """Side by side they took twice as long; those of few lines of a cache do not."""
+    norm = notation.parse(
+        parse.parse("demo::rows(x[b, n]) -> y[b, n] = x[b, n]/sqrt(mean[k](x[b, k]**2))")
+    )
+    assert norm
+    rows: dict[int, int] = {}
+    for many in (1000, 200_000):
+        sizes = {"b": many, "n": 16 * lines - 1}
+        own = nests.generate(norm, torch.float32, (0,), frozenset("x"), sizes, nests.CpuBackend())
+        assert isinstance(own, Own)
+        rows[many] = own.steps[0].kernel.nest.rows
+    assert rows == {1000: 4, 200_000: 4 if lines == 3 else 1}
+
+
 def test_a_plan_says_that_a_long_sum_has_a_loop_of_its_own() -> None:
     operator = pb.operator(f"demo::tiled_plan{LINES['absolute']}")
     shown = str(operator.plan(torch.randn(500, 40), torch.randn(500, 40)))

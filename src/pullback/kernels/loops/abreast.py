@@ -34,6 +34,9 @@ OF_FEW = 2, 4
 BUSY = 64
 # Vectors of a row that is written up to which they do: a longer one is work enough.
 FEW = 16
+# The same of rows that no cache has, which are more elements than this: a processor foresees that
+# they are read one after the other, and not side by side. With totals they may be twice as long.
+CACHED, FEW_FAR = 2**21, 4
 
 
 def count_copies(outputs: Sequence[Output], small: Sequence[str], setting: KernelSetting) -> int:
@@ -94,7 +97,11 @@ def place_beside(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) -
         is_of_rows = is_of_rows and all(nest.over in node.free for node in nodes)
     many = Extents(sizes).number(ranges.size(index)) or 1
     least = MANY if reductions else FEWER
-    is_short = nest.over or count_lanes(nest, setting, sizes) <= FEW * setting.target.lanes
+    length = count_lanes(nest, setting, sizes)
+    if many * length > CACHED:
+        is_short = length <= (2 if nest.over else 1) * FEW_FAR * setting.target.lanes
+    else:
+        is_short = bool(nest.over) or length <= FEW * setting.target.lanes
     if not is_of_rows or index in setting.rows or many < least or not is_short:
         return nest
     return replace(nest, rows=rows, vectors=max(1, nest.vectors // rows))

@@ -31,6 +31,9 @@ def estimate_cost(schedule: Schedule, target: Target, sizes: Mapping[str, int]) 
     moved = sum(cost_of_moving(step.kernel, sizes) for step in schedule.steps)
     moved += target.again * count_reads_again(schedule, sizes)
     moved += sum(cost_of_totals(step, sizes) for step in schedule.steps)
+    moved += target.entered * sum(
+        count_loops(step.kernel, sizes, target) for step in schedule.steps
+    )
     nest = first.kernel.nest
     slow = target.slow_down(
         count_tasks(first.kernel, sizes, target),
@@ -68,6 +71,11 @@ def count_tasks(kernel: KernelText, sizes: Mapping[str, int], target: Target) ->
         operations = count_operations(kernel, sizes)
         outer *= target.count_chunks(operations, outer, length(nest.over))
     return outer
+
+
+def count_loops(kernel: KernelText, sizes: Mapping[str, int], target: Target) -> int:
+    """Return how many loops of the lanes, each of which leaves a sum, a kernel has."""
+    return 0 if kernel.nest.lane else count_tasks(kernel, sizes, target)
 
 
 def cost_of_moving(kernel: KernelText, sizes: Mapping[str, int]) -> float:

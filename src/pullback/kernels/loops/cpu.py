@@ -29,6 +29,7 @@ class Cpu(Target):
     """A CPU; the lanes are those of the widest registers."""
 
     ahead = 16
+    entered = 30
     shortest = 8
     beside = 4
     notes_outside = True

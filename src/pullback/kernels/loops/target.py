@@ -42,6 +42,8 @@ class Target(ABC):
     keeps_reads = False
     # Whether a task adds up the totals of its chunk in the memory for rows, and writes them once.
     keeps_totals = False
+    # What a sum in the lanes costs beside its vectors: what is left of its row, and to add them up.
+    entered = 0
     # What it costs to read a vector of it again.
     again = 0
     # Vectors beyond the end of a row that is kept.
