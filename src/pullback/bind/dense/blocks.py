@@ -47,7 +47,8 @@ from pullback.define.math.passes import Statistic
 from pullback.define.math.passing import Passing
 
 # A block has so many elements, all batches together, and no fewer rows or columns than LEAST. On a
-# CPU it lies in the cache; on a GPU few large operations are faster than many small ones.
+# CPU it lies in the cache; on a GPU few large operations are faster than many small ones: as large
+# as one value may be (`slices.MOST_BYTES_ELSEWHERE`), else loops would not have it.
 ELEMENTS = {"cpu": 2**17}
 ELEMENTS_ELSEWHERE = 2**27
 LEAST = 64

@@ -62,6 +62,7 @@ class Cuda(Target):
     adds_guarded = True
     guards_steps = True
     keeps_states = True
+    has_narrower = True
     pack = 16
     fetched = 16
     # Of elements apart, each costs the transfer of 32 bytes.

@@ -68,6 +68,8 @@ class Schedule:
     def filled(self) -> float:
         """The share of a vector that its elements fill: the others are no work too many."""
         nest, setting = self.candidate.nests[-1][0], self.candidate.setting
+        if setting.target.has_narrower:
+            return 1.0
         many = setting.measure(nest.lane) if nest.lane else setting.target.lanes
         return min(1.0, many / setting.target.lanes)
 

@@ -68,6 +68,8 @@ class Target(ABC):
     # Rows of so many elements have a loop, and are not written out, where what is added up from all
     # rows shares it.
     shortest = 17
+    # Whether there are loops for fewer lanes, too: else those beyond a row are no work too many.
+    has_narrower = False
     # Whether PyTorch's operations compute the same: then loops are refused that would do far more
     # work than those.
     has_rival = True
