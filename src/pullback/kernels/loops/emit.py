@@ -226,6 +226,8 @@ class Emitter:
             return self.kept(f"splat({self.constant(node)})", node)
         if node.op == "where" and (holds := self.places.holds(node)) is not None:
             return self.value(node.args[1 if holds else 2], copy)
+        if node.op == "where" and (text := self.memory.chosen(node, copy)) is not None:
+            return self.kept(text, node, 1)
         if self.kept_in_row(node):
             return self.from_row(node, copy)
         return self.plain(node, copy)

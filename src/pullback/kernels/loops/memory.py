@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pullback.define.math.index import Affine, at
-from pullback.define.math.node import READ, Node, is_number
+from pullback.define.math.node import EQUAL, INSIDE, READ, Node, is_number
 from pullback.kernels.loops.nest import KernelSetting
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.packs import Packs
+from pullback.kernels.loops.prefetch import Prefetch
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
@@ -23,16 +24,16 @@ class KernelReads:
         dtypes: of the tensors in memory.
         picked: the dimensions in which data may give a place that is outside.
         notes_outside: whether the kernel says so of all of them.
-        large: the variables that say whether a tensor is large.
         packs: neighbours that are read together.
+        prefetch: what fetches rows before they are read.
     """
 
     def __init__(self, emitter: Emitter, setting: KernelSetting) -> None:
         self.emitter = emitter
         self.dtypes, self.picked = setting.dtypes, setting.picked
         self.notes_outside = setting.target.notes_outside
-        self.large: dict[Operand, str] = {}
         self.packs = Packs(emitter)
+        self.prefetch = Prefetch(emitter)
         # Copies of a statement ask the same again.
         self.proven: dict[tuple[Affine, Affine], bool] = {}
 
@@ -135,11 +136,46 @@ class KernelReads:
             address = self.picked_row(node, operand, own, copy)
         if self.is_far(node) and not emitter.is_tiled:
             emitter.line("", emitter.target.far)
-        self.fetch_next(node, operand, own, address)
+        self.prefetch.write_next(node, operand, own, address)
         if not emitter.here.edge and self.is_inside(node, own):
             return f"load<{operand.stored}>({address})"
         size = emitter.extents.text(emitter.dims[node.name][own])
         return f"load_edge<{operand.stored}>({address}, {places[own]}, {size})"
+
+    def chosen(self, selection: Node, copy: Mapping[str, int]) -> str | None:
+        """Return what loads the elements of one of two tensors, at an edge; None if both are read.
+
+        The condition is the same in all lanes, as whether a step is the first, and they lie alike.
+        """
+        emitter, [condition, *reads] = self.emitter, selection.args
+        is_shared = condition.op in {EQUAL, INSIDE} and not condition.places[0].nodes
+        if not emitter.here.edge or not is_shared or emitter.here.lane in condition.free:
+            return None
+        found = [self.find_edge(read, copy) for read in reads]
+        one, other = found
+        if one is None or other is None or one[::2] != other[::2]:
+            return None
+        stored, _, (place, size) = one
+        row = f"({emitter.constant_text(condition)} ? {one[1]} : {other[1]})"
+        address = f"{row} + ({place}) * int64_t{{sizeof({stored})}}"
+        return f"load_edge<{stored}>({address}, {place}, {size})"
+
+    def find_edge(
+        self, node: Node, copy: Mapping[str, int]
+    ) -> tuple[str, str, tuple[str, str]] | None:
+        """Return what elements side by side are stored as, their row, and where; None if apart."""
+        if node.op != READ or any(place.nodes for place in node.places):
+            return None
+        lane, last = str(self.emitter.here.lane), len(node.places) - 1
+        own = [d for d, place in enumerate(node.places) if lane in place.free]
+        if own != [last] or node.places[last].factor(lane) != 1 or self.carried(node):
+            return None
+        if self.in_scratch(node, copy) or self.guard(node, copy):
+            return None
+        operand, places = self.operand(node.name, last), self.places(node, last, copy)
+        size = self.emitter.extents.text(self.emitter.dims[node.name][last])
+        row = self.emitter.operands.address(operand, [*places[:last], "0"])
+        return operand.stored, row, (places[last], size)
 
     def picked_row(self, node: Node, operand: Operand, own: int, copy: Mapping[str, int]) -> str:
         """Return the address of a vector in a row that data picks, whose own is a variable."""
@@ -149,7 +185,7 @@ class KernelReads:
         key = emitter.key(node, first)
         if key not in emitter.here.rows:
             places = self.places(node, own, first)
-            self.fetch_ahead(node, operand, places, copy)
+            self.prefetch.write_ahead(node, operand, places, copy)
             emitter.here.rows[key] = name = emitter.name("row")
             emitter.line(f"const char* const {name} = {emitter.operands.address(operand, places)};")
         vector, row = copy.get(lane, 0), emitter.here.rows[key]
@@ -157,87 +193,11 @@ class KernelReads:
             return f"{row} + {self.count_bytes(operand, vector)}"
         return f"{row} + {vector} * vector_bytes<{operand.stored}>"
 
-    def fetch_ahead(
-        self, node: Node, operand: Operand, places: list[str], copy: Mapping[str, int]
-    ) -> None:
-        """Write what fetches the row that an inner loop reads some turns later."""
-        emitter = self.emitter
-        here, turns = emitter.here, emitter.target.ahead
-        if here.lane_scope or not turns:
-            return
-        found = [(d, place) for d, place in enumerate(node.places) if place.free & here.indices]
-        if len(found) != 1 or len(found[0][1].terms) != 1 or not found[0][1].nodes:
-            return
-        d, place = found[0]
-        [(part, factor)] = place.terms
-        if not isinstance(part, Node) or part.op != READ or not part.places:
-            return
-        last = part.places[-1].index
-        if last not in here.indices or any(p.free & here.indices for p in part.places[:-1]):
-            return
-        index, address = self.find_one(part, copy)
-        further = f"further<{index.stored}>({address}, {turns}, {self.last(index)})"
-        far = f"({further} * {factor} + {place.constant}) * {emitter.operands.step(operand, d)}"
-        first = ["0" if k == d else other for k, other in enumerate(places)]
-        row = emitter.operands.address(operand, first)
-        vectors = emitter.counts.get(str(here.lane), 1)
-        if emitter.backed != here.lane or vectors == 1:
-            word = f"fetch<{operand.stored}, {vectors}>"
-            emitter.line(f"if ({self.is_large(operand)}) {word}({row}, {far});")
-            return
-        # Nothing is fetched that is after the end of the row, and its last byte is.
-        bytes_of, name = f"vector_bytes<{operand.stored}>", emitter.name("far")
-        backed = [self.count_bytes(operand, k) for k in range(vectors // 2, vectors)]
-        emitter.line(f"if ({self.is_large(operand)}) {{\nconst int64_t {name} = {far};")
-        emitter.line(f"fetch<{operand.stored}, {vectors // 2}>({row}, {name});")
-        for begin in (*backed, f"{backed[-1]} + {bytes_of} - 1"):
-            emitter.line(f"fetch<{operand.stored}, 1>({row} + {begin}, {name});")
-        emitter.line("}")
-
     def count_bytes(self, operand: Operand, vector: int) -> str:
         """Return how many bytes after a block's first vector another one begins."""
         lane = str(self.emitter.here.lane)
         ends = [self.emitter.places.index(lane, {lane: k}) for k in (vector, 0)]
         return f"({' - '.join(ends)}) * int64_t{{sizeof({operand.stored})}}"
-
-    def fetch_next(self, node: Node, operand: Operand, own: int, address: str) -> None:
-        """Write what fetches elements that a later turn of the loop around all lanes reads.
-
-        Of rows that are parts of a chunk that is done in their last loop, which computes and
-        writes; in the first one nothing is left to do but to wait for memory. Where steps go back,
-        each reads upwards what lies below the last one's: a processor does not foresee that.
-        """
-        emitter, here, places = self.emitter, self.emitter.here, node.places
-        if emitter.around is None or here.edge or own != len(places) - 1:
-            return
-        if emitter.sequential is None and here.run != emitter.last_run:
-            return
-        # What lies beside it is in the same lines.
-        is_beside = emitter.sequential is not None and places[own] != at(str(here.lane))
-        if is_beside or node.name in emitter.steps:
-            return
-        index, turns = emitter.around
-        rows = [d for d, place in enumerate(places) if not (place - at(index)).terms]
-        if rows and emitter.target.ahead:
-            far = f"{turns} * {emitter.operands.step(operand, rows[0])}"
-            word = f"fetch<{operand.stored}, 1>"
-            emitter.line(f"if ({self.is_large(operand)}) {word}({address}, {far});")
-
-    def is_large(self, operand: Operand) -> str:
-        """Return the variable that says whether a tensor is larger than a cache nearby."""
-        if operand not in self.large:
-            emitter = self.emitter
-            self.large[operand] = name = emitter.name("large")
-            with emitter.at_depth(0):
-                first, last = emitter.operands.address(operand, []), self.last(operand)
-                emitter.line(f"const bool {name} = is_large({last} - ({first}));")
-        return self.large[operand]
-
-    def last(self, operand: Operand) -> str:
-        """Return the address of the last element of a tensor."""
-        sizes = self.emitter.dims[operand.name]
-        ends = [f"{self.emitter.extents.text(size)} - 1" for size in sizes]
-        return self.emitter.operands.address(operand, ends)
 
     def strided(self, node: Node, copy: Mapping[str, int], own: int) -> str:
         """Return elements next to each other along a dimension that is not the last."""
