@@ -233,6 +233,7 @@ def test_a_signal_that_is_sent_ends_the_process(
     assert (done.returncode, done.stdout) == (-signal.SIGSEGV, ""), done.stderr
 
 
+@pytest.mark.thorough  # compiles another runtime: ten seconds
 def test_two_runtimes_leave_each_other_and_faulthandler_their_signals(
     k: pb.Operator, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -41,16 +42,6 @@ class Order:
         inner = math.prod(self.shape[k + 1 :])
         outer = self.entries if inner == 1 else self.entries // inner
         return outer if k == 0 else outer % self.shape[k]
-
-    def tensors(self, segments: Segments, needed: Mapping[str, torch.dtype]) -> dict[str, Tensor]:
-        """Return the tensors that kernels read, by their names."""
-        begin, end = (segments.end(which).name for which in ("begin", "end"))
-        found = {name: ends for name, ends in ((begin, self.begin), (end, self.end))}
-        for k, (bound, _) in enumerate(segments.bound):
-            for node in (segments.index_of(bound, ""), segments.value_of(bound, "")):
-                if node.name in needed:
-                    found[node.name] = self.index(k).to(needed[node.name])
-        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +91,21 @@ class Sorter:
     known: Memo[tuple[object, ...], Remembered]
     searched: Formula | None
 
+    @cached_property
+    def ends(self) -> tuple[str, str]:
+        """The names of where a row's segment begins, and where it ends."""
+        return self.segments.end("begin").name, self.segments.end("end").name
+
+    @cached_property
+    def indices(self) -> tuple[tuple[str, int, torch.dtype], ...]:
+        """The indices of entries that kernels read: their names, which ones, and as what."""
+        nodes = [
+            (node.name, k)
+            for k, (bound, _) in enumerate(self.segments.bound)
+            for node in (self.segments.index_of(bound, ""), self.segments.value_of(bound, ""))
+        ]
+        return tuple((name, k, self.needed[name]) for name, k in nodes if name in self.needed)
+
     def tensors(
         self, arguments: Mapping[str, object], sizes: Mapping[str, int], search: Search
     ) -> dict[str, Tensor]:
@@ -143,7 +149,9 @@ class Sorter:
             places = evaluate.compute_places(self.indexed, arguments, sizes, segments.place, env)
         shape = [int(evaluate_size(extent, sizes) or 0) for extent in segments.shape(ranges)]
         rows = int(evaluate_size(ranges.size(segments.row), sizes) or 0)
-        return sort(places, shape, len(segments.batch), rows).tensors(segments, self.needed)
+        order, (begin, end) = sort(places, shape, len(segments.batch), rows), self.ends
+        found = {begin: order.begin, end: order.end}
+        return found | {name: order.index(k).to(dtype) for name, k, dtype in self.indices}
 
 
 def sort(places: Tensor, shape: Sequence[int], batched: int, rows: int) -> Order:
