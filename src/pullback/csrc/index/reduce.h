@@ -5,6 +5,8 @@
 /// summation", SIAM J. Sci. Comput. 14 (1993).
 #pragma once
 
+#include <utility>
+
 #include "lanes.h"
 
 namespace pullback::index {
@@ -12,14 +14,23 @@ namespace pullback::index {
 /// How many vectors are added up before their total is added to that of the earlier blocks.
 constexpr int64_t block_of_sum = 128;
 
+/// Moves each lane so many lanes down; what was moved out comes in again.
+template <int by, class Vector, int... lane>
+PULLBACK_INLINE Vector moved_down(Vector x, std::integer_sequence<int, lane...>) {
+#if __has_builtin(__builtin_shufflevector)
+  return __builtin_shufflevector(x, x, ((lane + by) % lanes)...);
+#else
+  return Vector{x[(lane + by) % lanes]...};
+#endif
+}
+
 template <int count, class Vector, class Join>
 PULLBACK_INLINE auto halved(Vector x, Join join) {
   if constexpr (count == 1) {
     return x[0];
   } else {
-    Vector other{};
-    for (int k = 0; k < count / 2; ++k) other[k] = x[k + count / 2];
-    return halved<count / 2>(join(x, other), join);
+    const auto every = std::make_integer_sequence<int, lanes>{};
+    return halved<count / 2>(join(x, moved_down<count / 2>(x, every)), join);
   }
 }
 
@@ -74,15 +85,21 @@ struct Greatest {
   PULLBACK_INLINE Whole each() const { return __builtin_convertvector(place, Whole); }
   /// The place in every lane; -1 if nothing was seen.
   PULLBACK_INLINE Whole all() const {
-    auto best = value[0];
-    int64_t at = place[0];
-    for (int k = 1; k < lanes; ++k) {
-      if (place[k] < 0) continue;
-      const bool equal = value[k] == best || (value[k] != value[k] && best != best);
-      const bool better = value[k] > best || (value[k] != value[k] && best == best);
-      if (at < 0 || better || (equal && place[k] < at)) best = value[k], at = place[k];
+    Greatest best = *this;
+    best.template join_lanes<lanes>();
+    return splat(int64_t(best.place[0]));
+  }
+  /// Lets the first lane have seen what the first `count` have.
+  template <int count>
+  PULLBACK_INLINE void join_lanes() {
+    if constexpr (count > 1) {
+      const auto every = std::make_integer_sequence<int, lanes>{};
+      Greatest other = *this;
+      other.value = moved_down<count / 2>(value, every);
+      other.place = moved_down<count / 2>(place, every);
+      join(other);
+      join_lanes<count / 2>();
     }
-    return splat(at);
   }
 };
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pullback.define.math.index import Affine
 from pullback.define.math.node import ARGMAX, MAX, Node
 from pullback.kernels.loops.accumulate import (
     Accumulator,
@@ -14,6 +15,7 @@ from pullback.kernels.loops.accumulate import (
     write_blocks,
     write_range,
 )
+from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.scope import Scope
 from pullback.kernels.loops.segments import is_segment
 
@@ -169,11 +171,17 @@ def lane_of(emitter: Emitter, group: Sequence[Node]) -> str:
     return index
 
 
+def count_whole(emitter: Emitter, size: Affine) -> int:
+    """Return how many vectors a row fills in a call: a block of more would be left to its edge."""
+    typical = Extents({**emitter.typical, **emitter.extents.known}).number(size)
+    return emitter.target.chains if typical is None else typical // emitter.target.lanes
+
+
 def write_lanes(emitter: Emitter, group: Sequence[Node]) -> None:
     """Write a pass of the lanes over a row."""
     index = lane_of(emitter, group)
     copies = sum(len(emitter.copies(node.free)) for node in group)
-    vectors = max(1, min(4, emitter.target.chains // copies))
+    vectors = max(1, min(4, emitter.target.chains // copies, count_whole(emitter, group[0].size)))
     if emitter.sequential and group[0] in emitter.split:
         # The part of a block of lanes has no more of them.
         vectors = 1
