@@ -30,6 +30,13 @@ PULLBACK_INLINE Real multiply_add(Real x, Real y, Real z) {
 }
 PULLBACK_INLINE Whole multiply_add(Whole x, Whole y, Whole z) { return x * y + z; }
 
+/// Quotients and roots of numbers that are the same in all lanes: one takes a third of a vector's.
+PULLBACK_INLINE Real div_alike(Real x, Real y) { return x[0] / y[0] - Real{}; }
+PULLBACK_INLINE Real sqrt_alike(Real x) {
+  const Compute found = __is_same(Compute, float) ? __builtin_sqrtf(x[0]) : __builtin_sqrt(x[0]);
+  return found - Real{};
+}
+
 /// A condition that is known when a loop is compiled.
 template <bool value>
 struct Known {
@@ -41,6 +48,7 @@ struct Divisor {
 #if PULLBACK_ULP < 2
   Real value;
   PULLBACK_INLINE explicit Divisor(Real x) : value(x) {}
+  PULLBACK_INLINE static Divisor alike(Real x) { return Divisor(x); }
   PULLBACK_INLINE bool is_in_range() const { return true; }
   PULLBACK_INLINE Divisor in_range() const { return *this; }
   PULLBACK_INLINE friend Real operator/(Real x, const Divisor& by) { return x / by.value; }
@@ -62,6 +70,14 @@ struct Divisor {
     scale = where(lt(abs(x), splat(1 / far)), splat(far), scale);
     reciprocal = splat(1.0) / (x * scale);
   }
+  /// The same of a number that is in all lanes.
+  PULLBACK_INLINE static Divisor alike(Real x) {
+    constexpr Compute far = PULLBACK_DOUBLE ? 0x1p1000 : 0x1p100;
+    const Compute size = x[0] < 0 ? -x[0] : x[0];
+    const Compute scale = size > far ? 1 / far : size < 1 / far ? far : 1;
+    return {1 / (x[0] * scale) - Real{}, scale - Real{}};
+  }
+  PULLBACK_INLINE Divisor(Real reciprocal, Real scale) : reciprocal(reciprocal), scale(scale) {}
   PULLBACK_INLINE friend Real operator/(Real x, const Divisor& by) {
     return x * by.reciprocal * by.scale;
   }

@@ -92,6 +92,7 @@ class Divisors:
             known = emitter.here.divisors
             if key not in known:
                 known[key] = emitter.name("d")
-                text = f"const Divisor {known[key]}({emitter.value(node, copy)});"
-                emitter.line(text, 10)
+                value = emitter.value(node, copy)
+                made = f"({value})" if emitter.here.lane else f" = Divisor::alike({value})"
+                emitter.line(f"const Divisor {known[key]}{made};", 10)
             return known[key]

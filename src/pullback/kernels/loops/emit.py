@@ -250,7 +250,10 @@ class Emitter:
                 return self.kept(self.divisors.quotient(node, copy), node, WORK)
             case _:
                 operands = [self.value(arg, copy) for arg in node.args]
-                return self.kept(write_call(node, operands), node, derived.estimate_work(node))
+                text = write_call(node, operands)
+                if node.op in ALIKE and self.here.lane is None:
+                    text = f"{node.op}_alike({', '.join(operands)})"
+                return self.kept(text, node, derived.estimate_work(node))
 
     def count_back(self, node: Node) -> int | None:
         """Return how many steps back a read of a state is; None if that is no number."""
@@ -362,6 +365,8 @@ def is_condition(node: Node) -> bool:
     return node.type == "bool" and not any(part.op == READ for part in in_order([node]))
 
 
+# What takes a vector several times as long as a number that is the same in all lanes.
+ALIKE = ("div", "sqrt")
 # From this many multiplications on, a value is kept for the other passes over its row.
 HEAVY = 10
 # A kernel has no more statements: small sums within sums, all written out, would have millions.

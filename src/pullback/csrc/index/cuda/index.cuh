@@ -130,9 +130,14 @@ PULLBACK_DEVICE Truth inside_lanes(int64_t first, int64_t size) {
 /// Whether the place of each lane is inside; on a GPU a place of a lane and a number are one type.
 PULLBACK_DEVICE Truth inside_each(Whole place, int64_t size) { return inside(place, size); }
 
+/// Of numbers that are the same in all lanes, as a CPU has to be told.
+PULLBACK_DEVICE Real div_alike(Real x, Real y) { return x / y; }
+PULLBACK_DEVICE Real sqrt_alike(Real x) { return sqrt(x); }
+
 /// A divisor for many values: its reciprocal, and a power of two that keeps that in range.
 struct Divisor {
   Real reciprocal, scale;
+  PULLBACK_DEVICE static Divisor alike(Real x) { return Divisor(x); }
   PULLBACK_DEVICE explicit Divisor(Real x) {
     constexpr Real far = Real(sizeof(Real) == 8 ? 0x1p1000 : 0x1p100);
     scale = abs(x) > far ? 1 / far : abs(x) < 1 / far ? far : Real(1);
