@@ -309,23 +309,20 @@ class KernelWriter:
         nest, emitter = self.nest, self.emitter
         lines = [f"[[maybe_unused]] int64_t rest = {task};"] if nest.outer else []
         for index in reversed(nest.outer):
-            variable, size = emitter.variables[index], self.size(index)
+            variable, tiles = emitter.variables[index], self.count(index)
+            is_outermost = index == nest.outer[0]
+            # What is left of a task's number: a division would cost as much as a short row.
+            place = "rest" if is_outermost else f"rest % {tiles}"
+            place += f" * {nest.rows}" if index == nest.tile else ""
+            lines.append(f"[[maybe_unused]] const int64_t {variable} = {place};")
             if index == nest.tile:
-                tiles = self.count(index)
-                lines.append(f"const int64_t {variable} = rest % {tiles} * {nest.rows};")
                 # The last rows are computed again where a tile is not full.
+                last = f"{self.size(index)} - 1"
                 lines += [
-                    f"const int64_t {variable}_{k} = least({variable} + {k}, {size} - 1);"
+                    f"const int64_t {variable}_{k} = least({variable} + {k}, {last});"
                     for k in range(nest.rows)
                 ]
-                size = tiles
-            elif index == nest.outer[0]:
-                # What is left of a task's number: a division would cost as much as a short row.
-                lines.append(f"[[maybe_unused]] const int64_t {variable} = rest;")
-                break
-            else:
-                lines.append(f"[[maybe_unused]] const int64_t {variable} = rest % {size};")
-            lines.append(f"rest /= {size};")
+            lines += [] if is_outermost else [f"rest /= {tiles};"]
         return lines
 
     def chunk(self, code: Sequence[str]) -> list[str]:
