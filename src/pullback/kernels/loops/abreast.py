@@ -34,8 +34,9 @@ OF_FEW = 2, 4
 BUSY = 64
 # Vectors of a row that is written up to which they do: a longer one is work enough.
 FEW = 16
-# The same of rows that no cache has, which are more elements than this: a processor foresees that
-# they are read one after the other, and not side by side. With totals they may be twice as long.
+# The same of rows of several tensors, and of those that no cache has, more elements than this: a
+# processor foresees what is read one after the other, and of many places at once it does not. With
+# totals they may be twice as long.
 CACHED, FEW_FAR = 2**21, 4
 
 
@@ -98,10 +99,11 @@ def place_beside(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) -
     many = Extents(sizes).number(ranges.size(index)) or 1
     least = MANY if reductions else FEWER
     length = count_lanes(nest, setting, sizes)
-    if many * length > CACHED:
-        is_short = length <= (2 if nest.over else 1) * FEW_FAR * setting.target.lanes
-    else:
-        is_short = bool(nest.over) or length <= FEW * setting.target.lanes
+    read = {part.name for part in in_order(nodes) if part.op == READ and index in part.free}
+    is_far = many * length > CACHED
+    is_foreseen = is_far or (len(read) > 1 and not nest.over)
+    few = (2 if nest.over else 1) * FEW_FAR if is_foreseen else FEW
+    is_short = bool(nest.over and not is_far) or length <= few * setting.target.lanes
     if not is_of_rows or index in setting.rows or many < least or not is_short:
         return nest
     return replace(nest, rows=rows, vectors=max(1, nest.vectors // rows))
