@@ -790,3 +790,51 @@ def test_a_way_that_is_far_behind_is_given_up() -> None:
     assert found["loop"] < found["PyTorch"] == float("inf")
     assert time.perf_counter() - begin < 5
     assert "PyTorch given up" in passing.show_seconds(found)
+
+
+POOLS = {"mean": torch.nn.functional.avg_pool2d, "max": torch.nn.functional.max_pool2d}
+STRIDED = ((2, 2), (3, 2), (2, 3), (5, 3))
+
+
+@pytest.mark.parametrize("size", telling({f"{p} by {s}": (p, s) for p, s in STRIDED}, ["3 by 2"]))
+@pytest.mark.parametrize("name", POOLS)
+def test_a_sum_runs_where_conditions_leave_something(
+    name: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The gradient of a pool with strides: each element is in few windows, and asked all of them.
+
+    Each took the longer the larger the image was: 64 x 128 x 128 maxima 238 ms, now 11.
+    """
+    monkeypatch.setattr(CpuBackend, "is_preferred", True)
+    wide, step = size
+    window = f"{name}[p < {wide}, q < {wide}](x[c, {step}*i + p, {step}*j + q])"
+    own = pb.operator(f"demo::pool_{name}{wide}{step}(x[c, h, w]) -> y[c, i, j] = {window}")
+    for shape in ((2, 40, 70), (3, 33, 47), (1, 64, 131)):
+        x = torch.randn(shape, requires_grad=True)
+        assert "own loop" in str(own.plan(x)).rpartition("grad_x")[2]
+        expected = POOLS[name](x, *size)
+        grad = torch.randn_like(expected)
+        torch.testing.assert_close(own(x), expected)
+        found, wanted = (torch.autograd.grad(y, x, grad)[0] for y in (own(x), expected))
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("condition", ["0 <= n - m < 9", "-3 <= 2*n - 3*m <= 4", "m == 2*n + 1"])
+def test_a_sum_over_a_window_runs_over_the_window(condition: str, seed: int) -> None:
+    total = f"sum[m](where({condition}, exp(x[m, d]), 0))"
+    parsed = notation.parse(lines.parse(f"demo::window(x[m, d], y[n]) -> u[d, n] = y*{total}"))
+    assert parsed
+    sizes = {"n": 300, "m": 200, "d": 40}
+    present = frozenset({"x", "y"})
+    own = nests.generate(parsed, torch.float32, (0,), present, sizes, CpuBackend())
+    assert isinstance(own, Own)
+    x, y = torch.randn(200, 40), torch.randn(300)
+    n, m = torch.arange(300)[:, None], torch.arange(200)
+    inside = {
+        "0 <= n - m < 9": (n >= m) & (n - m < 9),
+        "-3 <= 2*n - 3*m <= 4": (2 * n - 3 * m >= -3) & (2 * n - 3 * m <= 4),
+        "m == 2*n + 1": m == 2 * n + 1,
+    }[condition]
+    expected = (y[:, None] * (inside.double() @ x.double().exp())).T
+    [found] = own.run({"x": x, "y": y}, sizes, (torch.float64,))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

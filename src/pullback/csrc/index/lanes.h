@@ -4,6 +4,8 @@
 /// are 0, and values computed from them are not stored, not added and not selected.
 #pragma once
 
+#include <utility>
+
 #include "../formula/storage.h"
 #include "../formula/whole.h"
 #include "places.h"
@@ -295,6 +297,41 @@ PULLBACK_INLINE Value<Stored> load_apart(const char* from, int64_t step, int64_t
     packed[k] = element;
   }
   return unpack<Stored>(packed);
+}
+
+#if __has_builtin(__builtin_shufflevector)
+/// Every so many elements of as many vectors, which lie one after the other.
+template <int factor, int... lane>
+PULLBACK_INLINE Real take_every(const char* from, std::integer_sequence<int, lane...>) {
+  constexpr auto vector = lanes * int64_t{sizeof(Compute)};
+  const Real first = load<Compute>(from), second = load<Compute>(from + vector);
+  constexpr int pair = 2 * lanes;
+  const Real low = __builtin_shufflevector(first, second, (lane * factor) % pair...);
+  if constexpr (factor == 2) return low;
+  const Real third = load<Compute>(from + 2 * vector);
+  if constexpr (factor == 3) {
+    return __builtin_shufflevector(low, third,
+                                   (lane * 3 < pair ? lane : lanes + (lane * 3 - pair) % lanes)...);
+  }
+  const Real fourth = load<Compute>(from + 3 * vector);
+  const Real high = __builtin_shufflevector(third, fourth, (lane * factor) % pair...);
+  return __builtin_shufflevector(low, high, (lane * 4 < pair ? lane : lanes + lane)...);
+}
+#endif
+
+/// Elements at every second to fourth place, `step` bytes apart; 0 outside the size.
+template <class Stored, int factor>
+PULLBACK_INLINE Value<Stored> load_every(const char* from, int64_t step, int64_t first,
+                                         int64_t size) {
+#if __has_builtin(__builtin_shufflevector)
+  if constexpr (__is_same(Stored, Compute)) {
+    const bool is_dense = step == factor * int64_t{sizeof(Stored)};
+    if (is_dense && first >= 0 && first + factor * lanes <= size) {
+      return take_every<factor>(from, std::make_integer_sequence<int, lanes>{});
+    }
+  }
+#endif
+  return load_apart<Stored>(from, step, first, factor, size);
 }
 
 PULLBACK_INLINE Whole clamped(Whole place, int64_t size) {

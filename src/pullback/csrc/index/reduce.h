@@ -5,8 +5,6 @@
 /// summation", SIAM J. Sci. Comput. 14 (1993).
 #pragma once
 
-#include <utility>
-
 #include "lanes.h"
 
 namespace pullback::index {

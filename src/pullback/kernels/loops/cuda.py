@@ -67,6 +67,7 @@ class Cuda(Target):
     fetched = 16
     # Of elements apart, each costs the transfer of 32 bytes.
     gathered, apart, far = 10, 6, 0
+    stored_far = 16
 
     @property
     def block(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

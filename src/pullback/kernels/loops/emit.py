@@ -171,10 +171,14 @@ class Emitter:
         *outer, last = (extent for _, extent in found.bound)
         return (*around, *((extent, 1) for extent in outer), (last, step))
 
+    @property
+    def bound_indices(self) -> frozenset[str]:
+        """The indices of the loops that are open."""
+        return frozenset[str]().union(*(scope.indices for scope in self.scopes))
+
     def is_bound(self, node: Node) -> bool:
         """Return whether a node has a value in the loops that are open."""
-        bound = frozenset[str]().union(*(scope.indices for scope in self.scopes))
-        return node.free - self.written - self.held.waiting <= bound
+        return node.free - self.written - self.held.waiting <= self.bound_indices
 
     @contextmanager
     def at_depth(self, depth: int) -> Generator[None]:

@@ -224,13 +224,19 @@ class KernelReads:
     def apart(self, node: Node, copy: Mapping[str, int], own: int) -> str:
         """Return elements whose places are a number apart."""
         emitter = self.emitter
-        emitter.line("", emitter.target.gathered)
+        factor = node.places[own].factor(str(emitter.here.lane))
+        # Of a few vectors that lie one after the other, if they do.
+        is_every = emitter.target.needs_neighbours and own == len(node.places) - 1
+        is_every = is_every and factor in range(2, 5)
+        emitter.line("", 2 * factor if is_every else emitter.target.gathered)
         operand = self.operand(node.name, None)
         places = self.places(node, own, copy)
         address = emitter.operands.address(operand, places)
-        factor = node.places[own].factor(str(emitter.here.lane))
         step = f"{emitter.operands.step(operand, own)} * {factor}"
         size = emitter.extents.text(emitter.dims[node.name][own])
+        if is_every:
+            kind = f"{operand.stored}, {factor}"
+            return f"load_every<{kind}>({address}, {step}, {places[own]}, {size})"
         return f"load_apart<{operand.stored}>({address}, {step}, {places[own]}, {factor}, {size})"
 
     def diagonal(self, node: Node, copy: Mapping[str, int], own: list[int]) -> str:

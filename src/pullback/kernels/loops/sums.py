@@ -25,7 +25,8 @@ from pullback.kernels.loops.accumulate import (
     write_blocks,
     write_range,
 )
-from pullback.kernels.loops.scope import Scope
+from pullback.kernels.loops.bounded import find_part
+from pullback.kernels.loops.scope import Scope, Trip
 from pullback.kernels.loops.segments import is_segment, split_segment
 
 if TYPE_CHECKING:
@@ -192,9 +193,11 @@ def write_loop(emitter: Emitter, group: Sequence[Node]) -> None:
     size = group[0].size
     index = open_index(emitter, size, f"loop{len(emitter.scopes)}")
     all_of = make_accumulators(emitter, group, index, with_index=False)
+    part = find_part(emitter, group[0]) if len(group) == 1 else None
     with set_aside(emitter, index):
-        loop = write_turns(emitter, all_of, index)
-    write_blocks(emitter, all_of, loop, write_range(emitter, group[0]), "block_of_sum")
+        loop = write_turns(emitter, all_of, index, part.trip if part else (size, 1))
+    ends = (part.begin, part.end) if part else write_range(emitter, group[0])
+    write_blocks(emitter, all_of, loop, ends, "block_of_sum")
     for a in all_of:
         if a.is_held:
             emitter.held.keep(a)
@@ -216,17 +219,24 @@ def set_aside(emitter: Emitter, index: str) -> Generator[None]:
         emitter.abreast.add(index)
 
 
-def write_turns(emitter: Emitter, all_of: Sequence[Accumulator], index: str) -> str:
-    """Return a loop that takes several values of its index in a turn, or one."""
+def write_turns(emitter: Emitter, all_of: Sequence[Accumulator], index: str, trip: Trip) -> str:
+    """Return a loop that takes several values of its index in a turn, or one.
+
+    Args:
+        emitter: where it is written.
+        all_of: what it adds up.
+        index: its own.
+        trip: how often it runs.
+    """
     variable = emitter.variables[index] = emitter.name("i")
     turns = emitter.turns if has_sums(emitter, all_of, index) else 1
-    body = write_turn(emitter, all_of, index, turns)
+    body = write_turn(emitter, all_of, index, turns, trip)
     unrolled = emitter.target.write_unrolled(emitter.counts.get(str(emitter.here.lane), 1))
     if turns == 1:
         head = f"for (int64_t {variable} = @begin; {variable} < @end; ++{variable})"
         return f"{unrolled}{head} {{\n{body}\n}}"
     costs = len(emitter.costs)
-    rest = write_turn(emitter, all_of, index, 1)
+    rest = write_turn(emitter, all_of, index, 1, trip)
     del emitter.costs[costs:]  # there are few of them
     fits = f"{variable} + {turns} <= @end; {variable} += {turns}"
     return (
@@ -240,7 +250,9 @@ def has_sums(emitter: Emitter, all_of: Sequence[Accumulator], index: str) -> boo
     return any(index in node.free for node in find_needed(emitter, [a.body for a in all_of]))
 
 
-def write_turn(emitter: Emitter, all_of: Sequence[Accumulator], index: str, turns: int) -> str:
+def write_turn(
+    emitter: Emitter, all_of: Sequence[Accumulator], index: str, turns: int, trip: Trip
+) -> str:
     """Write the body of a loop, which takes some values of its index one after the other."""
     outer = emitter.here
     scope = Scope(
@@ -248,7 +260,7 @@ def write_turn(emitter: Emitter, all_of: Sequence[Accumulator], index: str, turn
         lane=outer.lane,
         edge=outer.edge,
         run=outer.run,
-        trips=emitter.trips_over(all_of[0].node.size, turns),
+        trips=emitter.trips_over(trip[0], trip[1] * turns),
     )
     emitter.scopes = [*emitter.scopes, scope]
     if turns > 1:

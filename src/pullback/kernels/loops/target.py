@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+# Elements of a page of memory, about.
+PAGE = 1024
 # The entry points of a library, by the places of its kernels.
 NAME = "pullback_index_{}"
 
@@ -38,6 +40,8 @@ class Target(ABC):
     # What a vector costs that is gathered, one whose elements are not neighbours, and one of which
     # another part lies in a far place.
     gathered, apart, far = 24, 0, 6
+    # What a vector costs that is stored where elements are apart, each in a page of its own or not.
+    stored_far, stored_apart = 300, 16
     # Whether passes over a row keep what they read of it: else each reads the cache.
     keeps_reads = False
     # Whether a task adds up the totals of its chunk in the memory for rows, and writes them once.
@@ -80,6 +84,10 @@ class Target(ABC):
         """Return the target for rows of so many elements that data picks."""
         del length
         return self
+
+    def cost_apart(self, apart: int) -> int:
+        """Return what it costs to store a vector whose elements are so many from each other."""
+        return self.stored_far if apart >= PAGE else self.stored_apart
 
     def write_unrolled(self, vectors: int) -> str:
         """Return what stands before an inner loop that computes some vectors in each turn."""

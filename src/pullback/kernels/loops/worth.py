@@ -32,7 +32,7 @@ GATHERED = 2.0
 # The families in which data says what is read or added. PyTorch's operations move that several
 # times, so that a loop may do more.
 GATHER, SCATTER = "gather", "scatter"
-MOST_BY_DATA = 64.0
+MOST_BY_DATA = 512.0
 # A value may be computed as many times as this, on the average.
 MOST = 8.0
 
@@ -169,12 +169,15 @@ def row_length(outputs: Sequence[Output], ranges: Ranges, sizes: Mapping[str, in
 
 def name_family(nodes: Sequence[Node], lane: str | None) -> str:
     """Return which of the families some loops are of."""
-    reads = [node for node in in_order(nodes) if node.op == READ]
+    every = list(in_order(nodes))
+    if any(part.op == EQUAL and part.places[0].nodes for part in every):
+        return SCATTER
+    reads = [node for node in every if node.op == READ]
     if any(is_shifted(place) for node in reads for place in node.places):
         return "stencil"
     if any(map(is_picked, reads)):
         return GATHER
-    reduced = [node for node in in_order(nodes) if node.op in REDUCTIONS]
+    reduced = [node for node in every if node.op in REDUCTIONS]
     along = lane is None or any(lane not in node.free for node in reduced)
     return "row reduction" if along else "pairwise sum"
 
