@@ -41,7 +41,7 @@ class Target(ABC):
     # another part lies in a far place.
     gathered, apart, far = 24, 0, 6
     # What a vector costs that is stored where elements are apart, each in a page of its own or not.
-    stored_far, stored_apart = 300, 16
+    stored_far, stored_apart = 450, 16
     # Whether passes over a row keep what they read of it: else each reads the cache.
     keeps_reads = False
     # Whether a task adds up the totals of its chunk in the memory for rows, and writes them once.
