@@ -100,10 +100,11 @@ def place_beside(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) -
     least = MANY if reductions else FEWER
     length = count_lanes(nest, setting, sizes)
     read = {part.name for part in in_order(nodes) if part.op == READ and index in part.free}
-    is_far = many * length > CACHED
-    is_foreseen = is_far or (len(read) > 1 and not nest.over)
-    few = (2 if nest.over else 1) * FEW_FAR if is_foreseen else FEW
-    is_short = bool(nest.over and not is_far) or length <= few * setting.target.lanes
+    if many * length > CACHED:
+        is_short = length <= (2 if nest.over else 1) * FEW_FAR * setting.target.lanes
+    else:
+        few = FEW if len(read) <= 1 else FEW_FAR
+        is_short = bool(nest.over) or length <= few * setting.target.lanes
     if not is_of_rows or index in setting.rows or many < least or not is_short:
         return nest
     return replace(nest, rows=rows, vectors=max(1, nest.vectors // rows))
