@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pullback.define.math.index import Affine, at, is_size
 from pullback.define.math.node import ARGMAX, EQUAL, INSIDE, SUM, Node, is_number
-from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.scope import Trip
 
 if TYPE_CHECKING:
@@ -59,11 +59,9 @@ def find_part(emitter: Emitter, node: Node) -> Part | None:
     if not bounds:
         return None
     vectors = emitter.counts.get(lane, 1)
-    sizes = Extents({**emitter.typical, **emitter.extents.known})
     trips = [count_turns(bound, lane, vectors * emitter.target.lanes) for bound in bounds]
-    lengths = [(sizes.number(many) or 0) / step for many, step in trips]
-    least = min(lengths)
-    whole = sizes.number(node.size)
+    lengths = [(emitter.measure(many) or 0) / step for many, step in trips]
+    least, whole = min(lengths), emitter.measure(node.size)
     if whole is None or least >= whole:
         return None
     begins, ends = ["int64_t{0}"], [emitter.extents.text(node.size)]
@@ -72,8 +70,8 @@ def find_part(emitter: Emitter, node: Node) -> Part | None:
         begins.append(begin)
         ends.append(end)
     first, last = emitter.name("from"), emitter.name("to")
-    emitter.line(f"const int64_t {first} = {fold('most', begins)};")
-    emitter.line(f"const int64_t {last} = {fold('least', ends)};")
+    emitter.line(f"const int64_t {first} = {reduce('most({}, {})'.format, begins)};")
+    emitter.line(f"const int64_t {last} = {reduce('least({}, {})'.format, ends)};")
     return Part(first, last, trips[lengths.index(least)])
 
 
@@ -153,11 +151,3 @@ def write_ends(emitter: Emitter, bound: Bound, lane: str, last: str) -> tuple[st
         return f"int64_t({begin})", f"int64_t({end}) + 1"
     begin = f"floor_divide(int64_t({begin} + {step - 1}), int64_t{{{step}}})"
     return begin, f"floor_divide(int64_t({end}), int64_t{{{step}}}) + 1"
-
-
-def fold(function: str, values: list[str]) -> str:
-    """Return the least or the most of some numbers, in C++."""
-    found = values[0]
-    for value in values[1:]:
-        found = f"{function}({found}, {value})"
-    return found

@@ -171,6 +171,10 @@ class Emitter:
         *outer, last = (extent for _, extent in found.bound)
         return (*around, *((extent, 1) for extent in outer), (last, step))
 
+    def measure(self, size: Affine) -> int | None:
+        """Return a size in a call of typical sizes, where it is known."""
+        return Extents({**self.typical, **self.extents.known}).number(size)
+
     @property
     def bound_indices(self) -> frozenset[str]:
         """The indices of the loops that are open."""

@@ -10,7 +10,6 @@ from pullback.define.math.node import Node
 from pullback.kernels.loops.abreast import write_versions
 from pullback.kernels.loops.accumulate import APART, BEGIN, END
 from pullback.kernels.loops.emit import Emitter
-from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
@@ -220,9 +219,8 @@ class KernelWriter:
         else:
             count = f"least({left}, lanes)" if edge else "lanes"
             step = emitter.operands.step(operand, own)
-            sizes = Extents({**emitter.typical, **self.extents.known})
             inner = map(self.ranges.size, output.indices[own + 1 :])
-            work = emitter.target.cost_apart(math.prod(sizes.number(i) or 1 for i in inner))
+            work = emitter.target.cost_apart(math.prod(emitter.measure(i) or 1 for i in inner))
             emitter.line(f"store_some<{stored}>({address}, {step}, {value}, {count});", work)
 
     def add(

@@ -15,7 +15,6 @@ from pullback.kernels.loops.accumulate import (
     write_blocks,
     write_range,
 )
-from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.scope import Scope
 from pullback.kernels.loops.segments import is_segment
 
@@ -173,8 +172,8 @@ def lane_of(emitter: Emitter, group: Sequence[Node]) -> str:
 
 def count_whole(emitter: Emitter, size: Affine) -> int:
     """Return how many vectors a row fills in a call: a block of more would be left to its edge."""
-    typical = Extents({**emitter.typical, **emitter.extents.known}).number(size)
-    return emitter.target.chains if typical is None else typical // emitter.target.lanes
+    length = emitter.measure(size)
+    return emitter.target.chains if length is None else length // emitter.target.lanes
 
 
 def write_lanes(emitter: Emitter, group: Sequence[Node]) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from pullback.define.math.node import READ, REDUCTIONS, Node, in_order
-from pullback.kernels.loops.extents import Extents
 
 if TYPE_CHECKING:
     from pullback.define.math.index import Affine
@@ -53,8 +52,7 @@ class KeptRows:
 
     def length(self, node: Node) -> int:
         """Return how many values that is, in a call of typical sizes."""
-        known = {**self.emitter.typical, **self.emitter.extents.known}
-        return Extents(known).number(self.size(node)) or 0
+        return self.emitter.measure(self.size(node)) or 0
 
     def lengths(self, buffered: Buffered) -> list[int]:
         """Return how many values each buffer has, in a call of typical sizes."""

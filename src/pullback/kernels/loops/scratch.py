@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pullback.define.math.index import Affine
-from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import Nest
 
 if TYPE_CHECKING:
@@ -41,8 +40,7 @@ class TaskMemory:
             small = math.prod(emitter.counts[i] for i in output.indices if i in nest.small)
             lanes = Affine(1) if nest.lane is None else emitter.ranges.size(nest.lane)
             self.totals[f"total{place}"] = lanes * small
-        typical = Extents({**emitter.typical, **emitter.extents.known})
-        lengths = [typical.number(row) or 0 for row in self.rows]
+        lengths = [emitter.measure(row) or 0 for row in self.rows]
         return self.totals if emitter.target.keeps(lengths) else {}
 
     @property
