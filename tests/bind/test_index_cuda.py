@@ -47,8 +47,8 @@ from tests.telling import telling
 pytestmark = pytest.mark.compiler
 
 # Of each family: a pass or several over a row, rows that are kept, totals in chunks, a place that a
-# maximum gives, borders, whole numbers, scalars.
-FEW = ("softmax", "rowmax", "scaled", "gauss", "pair", "correlate", "counted", "spread")
+# maximum gives, borders, whole numbers, scalars, kernels one after the other.
+FEW = ("softmax", "rowmax", "scaled", "centered", "gauss", "pair", "correlate", "counted", "spread")
 # In each run; a unit takes half a second to compile, and a formula has a dozen of them.
 ALWAYS = ("softmax",)
 # Sizes of a call that is small, and of one whose last dimensions fit registers.

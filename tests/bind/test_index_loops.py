@@ -49,6 +49,12 @@ ROWS = {
     "scaled": "(x[n, m], s: float, k: int) -> y[n, m] = x[n, m]*s/(k + size(m)) + sum[j](x[n, j])",
     "total": "(x[n]) -> y[] = sum[n](exp(x[n]))/size(n)",
 }
+GROUPS = {
+    "groupnorm": "(x[k, n, m], g[n]) -> y[k, n, m] = u[k] = mean[a, b](x[k, a, b]);"
+    " y = (x - u[k])/sqrt(mean[a, b]((x[k, a, b] - u[k])**2) + 1e-5)*g",
+    "centered": "(x[n, m]) -> y[n, m]"
+    " = x - mean[a](x[n, a]) - mean[a](x[a, m]) + mean[a, b](x[a, b])",
+}
 PAIRS = {
     "sqdist": "(x[n, d], y[m, d]) -> z[n, m] = sum[d]((x[n, d] - y[m, d])**2)",
     "gauss": "(x[n, d], y[m, d], v[m]) -> u[n] = sum[m](exp(-sum[d]((x[n, d] - y[m, d])**2))*v[m])",
@@ -80,18 +86,18 @@ GATHERS = {
     "twice": "(x[v, w], i[n, k]: int64, j[n, k]: int64) -> y[n] = sum[k](x[i[n, k], j[n, k]])",
     "batched": "(x[..., v, d], i[..., n]: int64) -> y[..., n, d] = exp(x[..., i[..., n], d])",
 }
-FORMULAS = {**ROWS, **PAIRS, **STENCILS, **GATHERS}
+FORMULAS = {**ROWS, **GROUPS, **PAIRS, **STENCILS, **GATHERS}
 NAMES = {name: name for name in FORMULAS}
 # Those with gathers have tests of their own.
 each_formula = pytest.mark.parametrize(
-    "name", telling(NAMES, {*ROWS, *PAIRS, *STENCILS, "bag", "twice"} - {"spread"})
+    "name", telling(NAMES, {*ROWS, *GROUPS, *PAIRS, *STENCILS, "bag", "twice"} - {"spread"})
 )
 # Of each family: in one pass and in several, with and without a table, with and without a border.
 each_gradient = pytest.mark.parametrize(
     "name",
     telling(
         NAMES,
-        ("softmax", "layernorm", "rowmax", "gauss", "pair", "laplace", "slope", "bag"),
+        ("softmax", "layernorm", "rowmax", "groupnorm", "gauss", "pair", "laplace", "slope", "bag"),
     ),
 )
 # Around the lanes of a vector of either type, and its blocks.
@@ -485,7 +491,7 @@ def test_half_precision_is_read_and_rounded_once(name: str, dtype: str) -> None:
     given = arguments(indexed, sizes, HALVES[dtype])
     own = find(indexed, given, sizes, HALVES[dtype])
     assert isinstance(own, Own)
-    read = {operand.dtype for step in own.steps for operand in step.kernel.operands}
+    read = {operand.dtype for operand in own.plan.inputs}
     assert dtype in read
     assert "float32" not in read
     for got, exact in zip(

@@ -67,12 +67,12 @@ def join(call: IndexedCall, found: list[Candidate], backend: Backend) -> list[Ca
 
     Outputs that lack one index of others may be computed by their loops: they are written once a
     row, or added up from all rows; or all sums of that index are held in memory, and what does not
-    depend on it is computed once for both.
+    depend on it is computed once for both. Sums that both need may have a kernel of their own.
     """
     for one, other in itertools.permutations(found, 2):
         owns = [own for _, own in (one, other) if isinstance(own, Own)]
         places = one[0].places[0], other[0].places[0]
-        if len(owns) < 2 or not lacks_one(call, *places, owns[0].target.shortest):
+        if len(owns) < 2 or not lacks_some(call, *places, owns[0].target.shortest):
             continue
         both = call.wanting([*one[0].places, *other[0].places])
         own = find_candidate(both, backend)
@@ -85,15 +85,15 @@ def join(call: IndexedCall, found: list[Candidate], backend: Backend) -> list[Ca
     return found
 
 
-def lacks_one(call: IndexedCall, output: int, other: int, shortest: int) -> bool:
-    """Return whether an output lacks one of the other's indices, and has no others.
+def lacks_some(call: IndexedCall, output: int, other: int, shortest: int) -> bool:
+    """Return whether an output lacks some of the other's indices, and has no others.
 
     Rows of so many elements, the shortest that have a loop, count as large.
     """
     few, many = (
         nests.large_indices(call.indexed, k, call.sizes, shortest) for k in (output, other)
     )
-    return bool(few) and few < many and len(many - few) == 1
+    return bool(few) and few < many
 
 
 def choose_blocks(call: IndexedCall) -> list[Choice]:

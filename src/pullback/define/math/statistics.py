@@ -151,19 +151,13 @@ def _find_rows(formula: Formula) -> Iterator[tuple[Node, Tensor, Rows]]:
             continue
         number = facts.identity(node)[0]
         rows = None if number in seen else _rows_of(node, formula.line)
-        if rows is None or not all(_is_beside(node, output) for output in formula.line.outputs):
+        if rows is None or not all(node.free <= {*o.labels} for o in formula.line.outputs):
             continue
         seen.add(number)
         own = next(tensor for tensor in formula.line.tensors if tensor.name == rows.tensor)
         dims = [d for d, label in zip(own.dims, own.labels, strict=True) if label in node.free]
         tensor = Tensor(name=f"{node.op}_of_row", dims=tuple(dims), dtype=own.dtype, detached=True)
         yield node, tensor, rows
-
-
-def _is_beside(node: Node, output: Tensor) -> bool:
-    """Return whether an output's loop can write a value of rows: once before each of its rows."""
-    more = [label for label in output.labels if label not in node.free]
-    return more in ([], [*output.labels[-1:]])
 
 
 def _rows_of(node: Node, line: Line) -> Rows | None:

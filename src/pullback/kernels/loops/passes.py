@@ -159,8 +159,14 @@ class LanePass:
 
 
 def lane_of(emitter: Emitter, group: Sequence[Node]) -> str:
-    """Return the index of a pass over a row: that of the outputs, if it has the same range."""
+    """Return the index of a pass over a row: that of the outputs, if it has the same range.
+
+    One within a loop has an index of its own: nothing is kept of it, since its row is another in
+    each turn.
+    """
     size = group[0].size
+    if emitter.bound_indices - emitter.outer:
+        return open_index(emitter, size, "inner")
     for index in sorted(emitter.row_lanes):
         if emitter.ranges.size(index) == size and not any(index in n.free for n in group):
             return index

@@ -14,6 +14,7 @@ from pullback.kernels.loops import sums, worth
 from pullback.kernels.loops.abreast import count_copies, place_beside, stack, widen
 from pullback.kernels.loops.cost import count_operations, estimate_cost
 from pullback.kernels.loops.extents import Extents
+from pullback.kernels.loops.hoisted import SHARED, Hoisted
 from pullback.kernels.loops.kernel import write_kernel
 from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.outputs import indices_of, outermost, rename_output, split_rows
@@ -29,6 +30,8 @@ MOST_COPIES = 16
 EXACT = 2**23
 # Less work than this may be done more than once.
 SLIGHT = 600_000.0
+# Where loops do so many times the needed work, what they do again may be what rows share.
+AGAIN = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +49,7 @@ class ScheduleStep:
     @property
     def is_inner(self) -> bool:
         """Whether what it writes is only for the later steps."""
-        return self.kernel.nest.outputs[0].name.startswith(PLACE)
+        return any(o.name.startswith((PLACE, SHARED)) for o in self.kernel.nest.outputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,29 +92,39 @@ def choose_schedule(
     if setting.target.has_rival:
         worth.require_no_contraction(outputs, setting.ranges, sizes)
     reasons: list[str] = []
-    found: list[tuple[float, Schedule]] = []
-    for candidate in candidates(outputs, setting, sizes):
+    found = [*make_all(candidates(outputs, setting, sizes), setting, sizes, reasons)]
+    needed = max(1.0, worth.count_needed(outputs, setting.ranges, sizes)) / setting.target.lanes
+
+    def does_much(times: float, made: Schedule) -> bool:
+        return made.work(sizes) * made.filled > max(SLIGHT, times * needed)
+
+    if all(does_much(AGAIN, made) for _, made in found):
+        found += make_all(hoist(outputs, setting, sizes), setting, sizes, reasons)
+    if not found:
+        raise RefusedLoops(reasons[0] if reasons else "no loops fit it")
+    if not setting.target.has_rival:
+        return min(found, key=lambda each: each[0])[1]
+    good = [each for each in found if not does_much(worth.most_work(each[1].family), each[1])]
+    if not good:
+        times = min(made.work(sizes) * made.filled for _, made in found) / needed
+        raise RefusedLoops(f"its loops would do {times:.0f} times the work that is needed")
+    return min(good, key=lambda each: each[0])[1]
+
+
+def make_all(
+    every: Iterable[Candidate],
+    setting: KernelSetting,
+    sizes: Mapping[str, int],
+    reasons: list[str],
+) -> Iterator[tuple[float, Schedule]]:
+    """Yield the schedules of some candidates with their costs; why others have none is noted."""
+    for candidate in every:
         try:
             made = candidate.made()
         except RefusedLoops as refused:
             reasons.append(str(refused))
             continue
-        found.append((estimate_cost(made, setting.target, sizes), made))
-    if not found:
-        raise RefusedLoops(reasons[0] if reasons else "no loops fit it")
-    if not setting.target.has_rival:
-        return min(found, key=lambda each: each[0])[1]
-    needed = max(1.0, worth.count_needed(outputs, setting.ranges, sizes)) / setting.target.lanes
-    works = [made.work(sizes) * made.filled for _, made in found]
-    good = [
-        each
-        for each, work in zip(found, works, strict=True)
-        if work <= max(SLIGHT, worth.most_work(each[1].family) * needed)
-    ]
-    if not good:
-        times = min(works) / needed
-        raise RefusedLoops(f"its loops would do {times:.0f} times the work that is needed")
-    return min(good, key=lambda each: each[0])[1]
+        yield estimate_cost(made, setting.target, sizes), made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +276,7 @@ def peel(
         return
     if (extents.number(size) or sums.MOST_WRITTEN + 1) <= sums.MOST_WRITTEN:
         return
-    index = f"~over:{extents.text(size)}"
+    index = f"~over:{size}"  # a schedule may have several
     setting = replace(setting, ranges={**setting.ranges, index: size})
     others: dict[Node, Node] = {}
     totals: list[Output] = []
@@ -295,6 +308,23 @@ def peel(
                 )
                 yield Candidate(nests=((nest, tuple(parts)), (last, ())), setting=setting)
         break
+
+
+def hoist(
+    outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
+) -> Iterator[Candidate]:
+    """Yield the schedules in which what rows share is computed by kernels that come before."""
+    for has_rows in (False, True):
+        hoisted = Hoisted(outputs, setting, has_rows=has_rows)
+        found, own = list[tuple[Nest, tuple[Output, ...]]](), hoisted.setting
+        for group in hoisted.groups() if hoisted.made else ():
+            try:
+                way = choose_schedule(group, own, sizes).candidate
+            except RefusedLoops:
+                return
+            found, own = [*found, *way.nests], way.setting
+        if found:
+            yield Candidate(nests=tuple(found), setting=own)
 
 
 def segment(

@@ -60,6 +60,8 @@ def is_written(emitter: Emitter, node: Node) -> bool:
         return False
     if count_work(emitter, node) > MOST_WORK:
         return False
+    if extent > MOST_IN_TILE and find_loops(emitter, node):
+        return False  # written out, all would go through one loop: there are no registers for that
     return not (emitter.target.ahead and picks_rows(node))
 
 
@@ -165,10 +167,29 @@ def write_together(emitter: Emitter, group: Sequence[Node]) -> None:
     """Write reductions of one range as one loop, at the place where the emitter is."""
     # What they need from further out comes before their loop.
     prepare(emitter, [arg for node in group for arg in find_outside(emitter, node)])
-    if emitter.here.lane is None and not all(is_apart(emitter, node) for node in group):
+    is_along = all(is_apart(emitter, node) or has_rows(emitter, node) for node in group)
+    if emitter.here.lane is None and not is_along:
         passes.write_lanes(emitter, group)
     else:
         write_loop(emitter, group)
+
+
+def has_rows(emitter: Emitter, node: Node) -> bool:
+    """Return whether what lies side by side in memory is reduced within a reduction.
+
+    `sum[c, s](x[b, c, s])` has the lanes along s, and goes from c to c.
+    """
+    bounds = {part.bound for part in find_loops(emitter, node)}
+    reads = [part for part in graph.in_order(node.args) if part.op == READ]
+    ends = [r.places[-1].free for r in reads if node.bound in r.free and bounds & r.free]
+    return bool(ends) and all(node.bound not in end and end & bounds for end in ends)
+
+
+def find_loops(emitter: Emitter, node: Node) -> list[Node]:
+    """Return the reductions that have a loop in each turn of another one."""
+    parts = graph.in_order(node.args)
+    inner = [p for p in parts if p.op in REDUCTIONS and node.bound in p.free and p.type == "real"]
+    return [part for part in inner if not is_written(emitter, part)]
 
 
 def is_apart(emitter: Emitter, node: Node) -> bool:
