@@ -19,8 +19,10 @@ from pullback.bind.dense.space import NO_GPU
 from pullback.bind.loops.backends import has_gpu_loops
 from pullback.bind.loops.nests import Own
 from pullback.bind.math.gpu_ways import find_ways
+from pullback.bind.memo import Memo
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math import cost, extents, required
+from pullback.define.math.coalesce import Coalesced, coalesce, coalesce_shape, coalesce_sizes
 from pullback.define.math.formula import Formula, require_real
 from pullback.define.math.index import BATCH
 from pullback.define.math.passing import Passing
@@ -116,6 +118,38 @@ class IndexedCall:
         return arguments
 
     @cached_property
+    def coalesced(self) -> IndexedCall:
+        """The same call with dimensions as one that lie side by side wherever they are."""
+        known = _coalesced.get_or_make(
+            id(self.indexed), lambda: (self.indexed, coalesce(self.indexed))
+        )[1]
+        if known is None:
+            return self
+        line, named = self.indexed.line, dict(self.named)
+        for spec in line.tensors:
+            if isinstance(value := named[spec.name], Tensor):
+                named[spec.name] = value.reshape(coalesce_shape(known, spec, value.shape))
+        pairs = zip(line.outputs, self.outputs.shapes, strict=True)
+        shapes = [coalesce_shape(known, spec, shape) for spec, shape in pairs]
+        return replace(
+            self,
+            indexed=known.formula,
+            named=named,
+            outputs=replace(self.outputs, shapes=shapes),
+            sizes=coalesce_sizes(known, self.sizes),
+        )
+
+    @property
+    def lies_coalesced(self) -> bool:
+        """Whether its tensors are those of the coalesced call, and none is copied."""
+        pairs = zip(self.named.values(), self.coalesced.named.values(), strict=True)
+        return all(
+            own.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+            for own, other in pairs
+            if isinstance(own, Tensor) and isinstance(other, Tensor)
+        )
+
+    @cached_property
     def needed(self) -> cost.Cost:
         """Return what it costs if each value is computed once."""
         itemsize = max(dtype.itemsize for dtype in self.outputs.dtypes)
@@ -127,6 +161,10 @@ class IndexedCall:
             absent=self.named.keys() - self.present,
             has_outer=not has_gpu_loops(self.outputs.device),
         )
+
+
+# Formulas, and what they are coalesced.
+_coalesced: Memo[int, tuple[Formula, Coalesced | None]] = Memo(1024)
 
 
 def is_captured(device: torch.device) -> bool:
@@ -144,7 +182,8 @@ def compute_outputs(call: IndexedCall, choices: Sequence[Choice]) -> list[Tensor
         if choice.own is None or not choice.takes_own:
             continue
         dtypes = [outputs.dtypes[k] for k in choice.outputs]
-        results = choice.own.run(call.flat, call.sizes, dtypes)
+        own = call if choice.own.indexed is call.indexed else call.coalesced
+        results = choice.own.run(own.flat, own.sizes, dtypes)
         for k, value in zip(choice.outputs, results, strict=True):
             values[k] = value.reshape(outputs.shapes[k])
             left[k] = False

@@ -55,8 +55,12 @@ def choose_executors(call: IndexedCall) -> list[Choice]:
         reason = f"on {call.outputs.device.type}"
         choices = [Choice(outputs=group, own=None, reason=reason) for group in groups]
         return passing.choose_blocks(call, choices, None, measure_seconds)
-    parts = [call.wanting(group) for group in groups]
-    found = join(call, [(part, find_candidate(part, backend)) for part in parts], backend)
+    own = call
+    if call.needed.flops > MUCH and backend.can_compile() and call.lies_coalesced:
+        own = call.coalesced
+        groups = nests.group_outputs(own.indexed, own.places, own.sizes)
+    parts = [own.wanting(group) for group in groups]
+    found = join(own, [(part, find_candidate(part, backend)) for part in parts], backend)
     nests.compile_together([own for _, own in found if isinstance(own, Own)])
     choices = [one for part, own in found for one in choose_together(part, own, backend)]
     return passing.choose_blocks(call, choices, backend, measure_seconds)

@@ -163,6 +163,8 @@ class _Maker:
     def __init__(self, call: IndexedCall) -> None:
         self.call = call
         self.line = call.indexed.line
+        # As the loops take it.
+        self.taken = call
         self.places = {p.name: place for place, p in enumerate(self.line.parameters)}
         self.inputs: dict[str, Shape | None] = {}
 
@@ -221,7 +223,9 @@ class _Maker:
     def prepare(self, choice: Choice) -> ReadyLoops:
         """Return the loops of a choice."""
         assert choice.own
-        call = choice.own.prepared(self.call.sizes)
+        is_coalesced = choice.own.indexed is not self.call.indexed
+        self.taken = self.call.coalesced if is_coalesced else self.call
+        call = choice.own.prepared(self.taken.sizes)
         for operand in call.inputs:
             if operand.name in self.places:
                 self.read(operand)
@@ -262,9 +266,12 @@ class _Maker:
 
     def read(self, operand: Operand) -> None:
         """Note an input; stop at one that is more than laid out anew."""
-        value = self.call.named[operand.name]
+        value = self.taken.named[operand.name]
+        given = self.call.named[operand.name]
         assert isinstance(value, Tensor)
-        spec = next(tensor for tensor in self.line.tensors if tensor.name == operand.name)
+        assert isinstance(given, Tensor)
+        every = self.taken.indexed.line.tensors
+        spec = next(tensor for tensor in every if tensor.name == operand.name)
         own, shape = spec.labels, tuple(value.shape)
         if BATCH in own:
             place, after = own.index(BATCH), len(own) - own.index(BATCH) - 1
@@ -274,4 +281,4 @@ class _Maker:
             shape = (*shape[:place], self.call.sizes[BATCH], *shape[len(shape) - after :])
         if 0 in shape or value.dtype != getattr(torch, operand.dtype):
             raise Unfit
-        self.inputs[operand.name] = None if shape == tuple(value.shape) else shape
+        self.inputs[operand.name] = None if shape == tuple(given.shape) else shape
