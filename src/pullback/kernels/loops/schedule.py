@@ -30,7 +30,7 @@ MOST_COPIES = 16
 EXACT = 2**23
 # Less work than this may be done more than once.
 SLIGHT = 600_000.0
-# Where loops do so many times the needed work, what they do again may be what rows share.
+# Where loops cost so many times the needed work, what they do again may be what rows share.
 AGAIN = 1.5
 
 
@@ -98,7 +98,7 @@ def choose_schedule(
     def does_much(times: float, made: Schedule) -> bool:
         return made.work(sizes) * made.filled > max(SLIGHT, times * needed)
 
-    if all(does_much(AGAIN, made) for _, made in found):
+    if all(cost > max(SLIGHT, AGAIN * needed) for cost, _ in found):
         found += make_all(hoist(outputs, setting, sizes), setting, sizes, reasons)
     if not found:
         raise RefusedLoops(reasons[0] if reasons else "no loops fit it")
