@@ -58,6 +58,11 @@ def correlate(x: Tensor, k: Tensor) -> Tensor:
     return F.conv2d(x[None, None], k[None, None])[0, 0]
 
 
+def group_norm(x: Tensor, g: Tensor, c: Tensor) -> Tensor:
+    every = F.group_norm(x.flatten(1, 2), x.shape[1], g.flatten(), c.flatten())
+    return every.view(x.shape)
+
+
 LENGTH, MANY = (1, 256), (1, 100_000)
 AROUND = {"n": (200, 1500), "m": (200, 1500), "d": (2, 80)}
 PAIRS = {"d": LENGTH, "n": MANY, "m": MANY}
@@ -136,6 +141,34 @@ FAMILIES = (
         line="(x[b, n], g[n], c[n]) -> y[b, n] = mu[b] = mean[k](x[b, k]);"
         " y = (x - mu)/sqrt(mean[k]((x[b, k] - mu)**2) + 1e-5)*g + c",
         eager=lambda x, g, c: F.layer_norm(x, x.shape[-1:], g, c),
+        axes=ROWS,
+        others=WIDE,
+        work="b n",
+    ),
+    Family(
+        name="batch norm",
+        line="(x[b, c, i, j], g[c], h[c]) -> y[b, c, i, j] = u[c] = mean[n, p, q](x[n, c, p, q]);"
+        " y = (x - u)/sqrt(mean[n, p, q]((x[n, c, p, q] - u[c])**2) + 1e-5)*g + h",
+        eager=lambda x, g, h: F.batch_norm(x, None, None, g, h, training=True),
+        axes={"b": (2, 1000), "c": (1, 1000), "j": LENGTH},
+        others={"b": (2, 64), "c": (3, 300), "i": (1, 60), "j": (1, 60)},
+        work="b c i j",
+    ),
+    Family(
+        name="group norm",
+        line="(x[b, k, c, s], g[k, c], h[k, c]) -> y[b, k, c, s]"
+        " = u[b, k] = mean[p, q](x[b, k, p, q]);"
+        " y = (x - u)/sqrt(mean[p, q]((x[b, k, p, q] - u[b, k])**2) + 1e-5)*g + h",
+        eager=group_norm,
+        axes={"b": (1, 1000), "k": (1, 300), "c": (1, 300), "s": (1, 10_000)},
+        others={"b": (2, 64), "k": (1, 32), "c": (1, 16), "s": (4, 1000)},
+        work="b k c s",
+    ),
+    Family(
+        name="softmax of columns",
+        line="(x[b, n]) -> y[b, n]"
+        " = exp(x[b, n] - max[m](x[m, n]))/sum[m](exp(x[m, n] - max[k](x[k, n])))",
+        eager=lambda x: x.softmax(0),
         axes=ROWS,
         others=WIDE,
         work="b n",

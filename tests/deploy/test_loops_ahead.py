@@ -11,8 +11,10 @@ import torch
 
 import pullback as pb
 from pullback.bind.loops import nests
-from pullback.bind.loops.backends import CudaBackend
+from pullback.bind.loops.backends import CpuBackend, CudaBackend
 from pullback.bind.loops.nests import Own
+from pullback.bind.math import choose
+from pullback.bind.math.call import call_of
 from pullback.deploy import libraries, shipped, target
 from pullback.diagnostic import PullbackError
 from pullback.kernels import prebuilt, toolchain
@@ -77,6 +79,30 @@ def test_a_package_brings_loops_for_any_sizes_and_for_those_that_were_named(
     doubles = nests.find(formula, torch.float64, (0,), present, {"n": 9, "m": 9, "d": 3})
     assert isinstance(doubles, Own)
     assert not doubles.is_available
+
+
+@pytest.mark.usefixtures("brought")
+def test_loops_whose_dimensions_are_coalesced_are_brought_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long call takes them; a short one, and one whose rows lie otherwise, take the others."""
+    line = "(x[b, i, j]) -> y[b, i, j] = x/sum[p, q](abs(x[b, p, q]))"
+    operator = pb.operator(f"shippedindex::share{line}")
+    build(operator, tmp_path, {})
+    nests._found.clear()  # another process calls it
+    prebuilt.add(tmp_path)
+    hide_compiler(monkeypatch)
+    for shape in ((30, 3, 3), (3000, 7, 70)):
+        given = torch.randn(shape)
+        call = call_of(operator.kind.definition, (given,))
+        for each in (call, call.coalesced):
+            [(_, own)] = choose.find_candidates(each, CpuBackend())
+            assert isinstance(own, Own)
+            assert own.brought
+            assert own.indexed is each.indexed
+            [value] = own.run(each.flat, each.sizes, [torch.float32])
+            want = given / given.abs().sum((1, 2), keepdim=True)
+            torch.testing.assert_close(value.view(shape), want)
 
 
 @pytest.mark.thorough

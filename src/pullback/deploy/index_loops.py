@@ -10,6 +10,7 @@ from pullback.bind.loops import specialise
 from pullback.bind.loops.backends import Backend
 from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.math import samples
+from pullback.define.math.coalesce import coalesce, coalesce_sizes
 from pullback.define.math.formula import Formula
 from pullback.deploy import step_loops
 from pullback.deploy.shipped import MOST_CHOICES, Shipped, list_choices
@@ -70,12 +71,19 @@ def find_loops(
         return
     # Second derivatives have many choices of gradients that are None.
     choices = list_choices(shipped.definition, most=MOST_CHOICES if shipped.order < 2 else 1)
+    coalesced = coalesce(formula)
     for usual in usual_calls(shipped, dtype, sizes):
         for wanted, given in choices:
             tensors = (t.name for k, t in enumerate(line.tensors) if given >> k & 1)
             present = frozenset((*tensors, *(s.name for s in line.scalars)))
-            found = find_all(formula, dtype, wanted, present, usual, backend)
-            yield from (own for own in found if isinstance(own, Own))
+            asked = [(formula, usual)]
+            if coalesced:  # as a long call takes them
+                merged = coalesce_sizes(coalesced, usual)
+                known = {name: n for name, n in usual.items() if n <= specialise.SMALL}
+                asked.append((coalesced.formula, specialise.usual_sizes(merged, known)))
+            for each, own_sizes in asked:
+                found = find_all(each, dtype, wanted, present, own_sizes, backend)
+                yield from (own for own in found if isinstance(own, Own))
 
 
 def usual_calls(shipped: Shipped, dtype: torch.dtype, sizes: Sequence[Sizes]) -> Iterator[Sizes]:

@@ -50,20 +50,25 @@ def choose_executors(call: IndexedCall) -> list[Choice]:
     if 0 in call.sizes.values():
         return []
     backend = find_backend(call.outputs.device)
-    groups = nests.group_outputs(call.indexed, call.places, call.sizes)
     if backend is None:
+        groups = nests.group_outputs(call.indexed, call.places, call.sizes)
         reason = f"on {call.outputs.device.type}"
         choices = [Choice(outputs=group, own=None, reason=reason) for group in groups]
         return passing.choose_blocks(call, choices, None, measure_seconds)
-    own = call
-    if call.needed.flops > MUCH and backend.can_compile() and call.lies_coalesced:
-        own = call.coalesced
-        groups = nests.group_outputs(own.indexed, own.places, own.sizes)
-    parts = [own.wanting(group) for group in groups]
-    found = join(own, [(part, find_candidate(part, backend)) for part in parts], backend)
+    is_long = call.needed.flops > MUCH and call.lies_coalesced
+    found = find_candidates(call.coalesced if is_long else call, backend)
+    if is_long and not all(own.is_available for _, own in found if isinstance(own, Own)):
+        found = find_candidates(call, backend)
     nests.compile_together([own for _, own in found if isinstance(own, Own)])
     choices = [one for part, own in found for one in choose_together(part, own, backend)]
     return passing.choose_blocks(call, choices, backend, measure_seconds)
+
+
+def find_candidates(call: IndexedCall, backend: Backend) -> list[Candidate]:
+    """Return candidates that compute all outputs of a call together."""
+    groups = nests.group_outputs(call.indexed, call.places, call.sizes)
+    parts = [call.wanting(group) for group in groups]
+    return join(call, [(part, find_candidate(part, backend)) for part in parts], backend)
 
 
 def join(call: IndexedCall, found: list[Candidate], backend: Backend) -> list[Candidate]:

@@ -314,17 +314,21 @@ def hoist(
     outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
 ) -> Iterator[Candidate]:
     """Yield the schedules in which what rows share is computed by kernels that come before."""
+    known: set[Node] = set()
     for has_rows in (False, True):
         hoisted = Hoisted(outputs, setting, has_rows=has_rows)
+        made = {output.node for output in hoisted.made.values()}
+        if not made - known:
+            continue
+        known = made
         found, own = list[tuple[Nest, tuple[Output, ...]]](), hoisted.setting
-        for group in hoisted.groups() if hoisted.made else ():
+        for group in hoisted.groups():
             try:
                 way = choose_schedule(group, own, sizes).candidate
             except RefusedLoops:
                 return
             found, own = [*found, *way.nests], way.setting
-        if found:
-            yield Candidate(nests=tuple(found), setting=own)
+        yield Candidate(nests=tuple(found), setting=own)
 
 
 def segment(
