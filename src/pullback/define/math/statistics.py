@@ -29,6 +29,7 @@ from pullback.define.math.node import (
     MAX,
     NUMBER,
     READ,
+    REDUCTIONS,
     SUM,
     Node,
     in_order,
@@ -146,8 +147,11 @@ def _find_rows(formula: Formula) -> Iterator[tuple[Node, Tensor, Rows]]:
     Each comes with the output that it may become, and whose row it is of.
     """
     facts, seen = FormulaFacts({}, ()), set[int]()
-    for node in in_order(formula.nodes):
-        if node.type != "real" or node.op in (READ, NUMBER):
+    nodes = list(in_order(formula.nodes))
+    # Of a mean over several indices, the quotient by the size of one is none.
+    parts = {node.args[0] for node in nodes if node.op == "div" and _is_of_call(node.args[1])}
+    for node in nodes:
+        if node.type != "real" or node.op in (READ, NUMBER) or node in parts:
             continue
         number = facts.identity(node)[0]
         rows = None if number in seen else _rows_of(node, formula.line)
@@ -158,6 +162,11 @@ def _find_rows(formula: Formula) -> Iterator[tuple[Node, Tensor, Rows]]:
         dims = [d for d, label in zip(own.dims, own.labels, strict=True) if label in node.free]
         tensor = Tensor(name=f"{node.op}_of_row", dims=tuple(dims), dtype=own.dtype, detached=True)
         yield node, tensor, rows
+
+
+def _is_of_call(node: Node) -> bool:
+    """Return whether a value is made of sizes and scalars alone."""
+    return not any(part.op in (READ, *REDUCTIONS) for part in in_order([node]))
 
 
 def _rows_of(node: Node, line: Line) -> Rows | None:
