@@ -74,6 +74,8 @@ class Emitter:
         is_tiled: whether rows share what they read, so that it is in a cache nearby.
         abreast: the indices of loops that take several values in a turn.
         held: the sums that are held in memory.
+        in_lanes: the sums of which each lane keeps its part until a loop around them has run, and
+            multiples of these.
         stack: the run of the lanes in which the tile's rows are one below the other; 0 if none.
     """
 
@@ -110,6 +112,7 @@ class Emitter:
         self.turns = 1
         self.is_tiled = False
         self.abreast: set[str] = set()
+        self.in_lanes: set[Node] = set()
         self.held = HeldSums(self)
         self.rings: dict[str, tuple[int, str]] = {}
         self.steps: dict[str, int] = {}
@@ -259,7 +262,7 @@ class Emitter:
             case _:
                 operands = [self.value(arg, copy) for arg in node.args]
                 text = write_call(node, operands)
-                if node.op in ALIKE and self.here.lane is None:
+                if node.op in ALIKE and self.here.lane is None and node not in self.in_lanes:
                     text = f"{node.op}_alike({', '.join(operands)})"
                 return self.kept(text, node, derived.estimate_work(node))
 

@@ -238,11 +238,18 @@ def finish(
         text = first.name
         for other in others:
             text = f"maximum({text}, {other.name})"
-        text = f"most_of_lanes({text})"
+        text = join_lanes(emitter, node, text)
     else:
         names = [a.name for a in own]
         while len(names) > 1:
             pairs = zip(names[::2], [*names[1::2], None], strict=False)
             names = [f"({a} + {b})" if b else a for a, b in pairs]
-        text = f"sum_of_lanes({names[0]})"
+        text = join_lanes(emitter, node, names[0])
     emitter.here.known[emitter.key(node, copy)] = emitter.kept(text, node, 12)
+
+
+def join_lanes(emitter: Emitter, node: Node, text: str) -> str:
+    """Return the sum or maximum of all lanes, if these are not joined after a loop around."""
+    if node in emitter.in_lanes:
+        return text
+    return f"{'most' if node.op == MAX else 'sum'}_of_lanes({text})"

@@ -215,8 +215,11 @@ def write_loop(emitter: Emitter, group: Sequence[Node]) -> None:
     index = open_index(emitter, size, f"loop{len(emitter.scopes)}")
     all_of = make_accumulators(emitter, group, index, with_index=False)
     part = find_part(emitter, group[0]) if len(group) == 1 else None
+    around, in_lanes = emitter.in_lanes, find_in_lanes(emitter, all_of)
+    emitter.in_lanes = around | in_lanes
     with set_aside(emitter, index):
         loop = write_turns(emitter, all_of, index, part.trip if part else (size, 1))
+    emitter.in_lanes = around
     ends = (part.begin, part.end) if part else write_range(emitter, group[0])
     write_blocks(emitter, all_of, loop, ends, "block_of_sum")
     for a in all_of:
@@ -224,7 +227,41 @@ def write_loop(emitter: Emitter, group: Sequence[Node]) -> None:
             emitter.held.keep(a)
             continue
         value = f"{a.name}.each()" if a.node.op == ARGMAX else a.name
+        if in_lanes:
+            value = emitter.kept(passes.join_lanes(emitter, a.node, value), a.node, 12)
         emitter.here.known[emitter.key(a.node, a.copy)] = value
+
+
+def find_in_lanes(emitter: Emitter, all_of: Sequence[Accumulator]) -> set[Node]:
+    """Return the sums of rows whose lanes are joined after a loop over the rows, if they can be.
+
+    `sum[c](g[c]*sum[s](x[c, s]))` adds up in each lane what it has of all rows, and goes across the
+    lanes once. With the sums comes what each is multiplied by.
+    """
+    if emitter.here.lane is not None or not all(has_rows(emitter, a.node) for a in all_of):
+        return set()
+    chains = [find_linear(emitter, a) for a in all_of]
+    ends = {chain[-1] for chain in chains if chain}
+    within = {part for node in ends for part in graph.in_order(node.args)}
+    if not all(chains) or ends & within or any(a.is_held for a in all_of):
+        return set()
+    return {node for chain in chains for node in chain}
+
+
+def find_linear(emitter: Emitter, a: Accumulator) -> list[Node]:
+    """Return what leads from an accumulator's body to the sum that all of it is a multiple of.
+
+    Nothing is returned where it is none.
+    """
+    chain, others = [a.body], list[Node]()
+    while chain[-1].op in ("neg", "mul", "div") and a.node.op == SUM:
+        first, *rest = chain[-1].args
+        if chain[-1].op == "mul" and not first.height:
+            first, rest = rest[0], [first]
+        chain, others = [*chain, first], [*others, *rest]
+    end = chain[-1]
+    fits = end.op == a.node.op and end.type == "real" and not is_written(emitter, end)
+    return chain if fits and not any(each.height for each in others) else []
 
 
 @contextmanager
