@@ -85,7 +85,7 @@ def test_a_package_brings_loops_for_any_sizes_and_for_those_that_were_named(
 def test_loops_whose_dimensions_are_coalesced_are_brought_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A long call takes them; a short one, and one whose rows lie otherwise, take the others."""
+    """A call takes them; one whose rows lie otherwise takes the others."""
     line = "(x[b, i, j]) -> y[b, i, j] = x/sum[p, q](abs(x[b, p, q]))"
     operator = pb.operator(f"shippedindex::share{line}")
     build(operator, tmp_path, {})

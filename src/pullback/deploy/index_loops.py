@@ -77,7 +77,7 @@ def find_loops(
             tensors = (t.name for k, t in enumerate(line.tensors) if given >> k & 1)
             present = frozenset((*tensors, *(s.name for s in line.scalars)))
             asked = [(formula, usual)]
-            if coalesced:  # as a long call takes them
+            if coalesced:  # as contiguous tensors are taken
                 merged = coalesce_sizes(coalesced, usual)
                 known = {name: n for name, n in usual.items() if n <= specialise.SMALL}
                 asked.append((coalesced.formula, specialise.usual_sizes(merged, known)))

@@ -55,9 +55,9 @@ def choose_executors(call: IndexedCall) -> list[Choice]:
         reason = f"on {call.outputs.device.type}"
         choices = [Choice(outputs=group, own=None, reason=reason) for group in groups]
         return passing.choose_blocks(call, choices, None, measure_seconds)
-    is_long = call.needed.flops > MUCH and call.lies_coalesced
-    found = find_candidates(call.coalesced if is_long else call, backend)
-    if is_long and not all(own.is_available for _, own in found if isinstance(own, Own)):
+    taken = call.coalesced if call.lies_coalesced else call
+    found = find_candidates(taken, backend)
+    if taken is not call and not all(o.is_available for _, o in found if isinstance(o, Own)):
         found = find_candidates(call, backend)
     nests.compile_together([own for _, own in found if isinstance(own, Own)])
     choices = [one for part, own in found for one in choose_together(part, own, backend)]

@@ -30,6 +30,7 @@ from pullback.bind.math.tolerance import (
 )
 from pullback.bind.notice import notice
 from pullback.define.math import bounds, derived
+from pullback.define.math.coalesce import coalesce
 from pullback.define.math.formula import Formula
 from pullback.define.math.node import MAX, SUM, in_order
 from pullback.define.operator import Definition
@@ -64,7 +65,9 @@ def verify_at_definition(definition: Definition) -> None:
     name = verified.digest([verified.serialize_formula(indexed) for indexed in formulas])
     if verified.is_marked(name):
         return
-    found = [(own, present) for indexed in formulas for own, present in loops_of(indexed)]
+    # As calls take them.
+    taken = [found.formula if (found := coalesce(each)) else each for each in formulas]
+    found = [(own, present) for indexed in taken for own, present in loops_of(indexed)]
     nests.compile_together([own for own, _ in found])
     if all(why_not(own, present) is None for own, present in found):
         verified.mark(name)
