@@ -25,7 +25,7 @@ from benchmarks.bags import fastest
 from benchmarks.formula import Turn, copying
 from benchmarks.index_cases import Function
 from benchmarks.measure import keep_memory, show
-from benchmarks.sweep_cases import Family, Ladder, draw_ladders
+from benchmarks.sweep_cases import FAMILIES, Family, Ladder, draw_ladders
 
 OURS, EAGER, COMPILED, COPY = "pullback", "eager", "compile", "copy"
 DIRECTIONS = ("forward", "backward")
@@ -408,6 +408,9 @@ def main(
         only: the beginning of the names of families.
         budget: seconds for each measurement.
     """
+    if not any(family.name.startswith(only) for family in FAMILIES):
+        names = ", ".join(family.name for family in FAMILIES)
+        raise SystemExit(f"no family's name begins with '{only}'; there are: {names}")
     seed = random.SystemRandom().randrange(10**6) if seed is None else seed
     torch.set_num_threads(1)
     keep_memory()

@@ -41,6 +41,7 @@ BEFORE = "(x[i, j, ...]) -> y[i, j, ...] = x - mean[p, q](x[p, q, ...])"
         ("(x[n, m]) -> y[n] = mean[m](x[n, m])", None),
         ("(x[n, m]) -> y[n, m] = sum[k](x[n, k]) + sum[k](x[k, m])", None),
         ("(x[n, m]) -> y[n, m] = x - max[p](sum[q](x[p, q]))", None),
+        ("(x[n, m]) -> y[n, m] = sum[p, q](exp(x[p, q] - x[p, m]))*x", None),
         ("(x[n, n]) -> y[n] = x[n, n]", None),
         ("(x[n, m], i[k, n]: int64) -> y[k, n, m] = x[i[k, n], m]", None),
         ("(x[t, d]) -> h[t, d] = pad(h[t - 1, d]) + x", None),
