@@ -52,6 +52,7 @@ class Hoisted:
         self.ranges = Ranges(setting.ranges)
         self.facts = FormulaFacts({}, ())
         self.made: dict[Key, Output] = {}
+        self.keys: dict[Node, Key | None] = {}
         self.levels: dict[Key, int] = {}
         self.fitting: dict[Node, bool] = {}
         self.known_parts: dict[Key, set[Key]] = {}
@@ -203,6 +204,12 @@ class Hoisted:
 
     def key(self, node: Node) -> Key | None:
         """Return what a part computes; None if it cannot be a tensor."""
+        if node not in self.keys:
+            self.keys[node] = self.find_key(node)
+        return self.keys[node]
+
+    def find_key(self, node: Node) -> Key | None:
+        """Return the same, worked out."""
         if node.type != "real" or not node.height or not self.is_of_tensors(node):
             return None
         names = self.arrange(node)
