@@ -16,6 +16,7 @@ from formula_lines import CASES, SWISH, Case, doubles, swish
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, linearize, vmap
+from torch.nn import functional
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
@@ -515,3 +516,65 @@ def test_a_formula_is_compiled_once_under_all_its_names(
     assert torch.equal(second(x), third(x))
     assert compiled
     assert set(tmp_path.rglob("*.so")) == compiled
+
+
+# A formula, PyTorch's own, and the shapes of calls whose gradients are summed over many elements:
+# parts end within every dimension, and rows of few channels are joined.
+SUMMED = {
+    "channels": (
+        "(x[b, c, s], g[c], h[c]) -> y[b, c, s] = silu(x*g + h)",
+        lambda x, g, h: functional.silu(x * g[:, None] + h[:, None]),
+        [
+            ((7, 3, 40_001), (3,), (3,)),
+            ((70_001, 3, 5), (3,), (3,)),
+            ((1, 300, 999), (300,), (300,)),
+        ],
+    ),
+    "bias": (
+        "(x[..., d], w[d], s[]) -> y[..., d] = tanh(x*w)*s",
+        lambda x, w, s: torch.tanh(x * w) * s,
+        [
+            ((3, 100, 1000), (1000,), ()),
+            ((200_000, 3), (3,), ()),
+            ((5, 7, 11, 13, 101), (101,), ()),
+        ],
+    ),
+    "outer": (
+        "(a[i], b[j], c[k]) -> y[i, j, k] = a*b*c",
+        lambda a, b, c: a[:, None, None] * b[:, None] * c,
+        [((71,), (65,), (67,)), ((2,), (3,), (70_001,)), ((200_001,), (2,), (1,))],
+    ),
+    "rows": (
+        "(x[n, m], r[n]) -> y[n, m] = x*exp(r)",
+        lambda x, r: x * r.exp()[:, None],
+        [((1000, 301), (1000,)), ((100_000, 3), (100_000,))],
+    ),
+}
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+
+
+@pytest.mark.parametrize("name", SUMMED)
+@pytest.mark.parametrize("dtype", telling(DTYPES, ["float32", "bfloat16"]))
+def test_gradients_that_are_summed_over_large_spaces(
+    name: str, dtype: torch.dtype, seed: int
+) -> None:
+    """They are as PyTorch's in float64, contiguous, and of the tensors' dtype."""
+    line, peer, calls = SUMMED[name]
+    op = pb.operator(f"test::summed_{name}_{str(dtype)[6:]}{line}")
+    for shapes in calls:
+        given = [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes]
+        exact = [leaf.detach().double().requires_grad_() for leaf in given]
+        value, want = op(*given), peer(*exact)
+        for arriving in (torch.randn(value.shape).to(dtype), torch.ones((), dtype=dtype)):
+            full = arriving.expand(value.shape)
+            pairs = zip(
+                torch.autograd.grad(value, given, full, retain_graph=True),
+                torch.autograd.grad(want, exact, full.double(), retain_graph=True),
+                strict=True,
+            )
+            for own, theirs in pairs:
+                assert own.dtype == dtype
+                assert own.is_contiguous()
+                off = (own.double() - theirs).abs().max() / theirs.abs().max()
+                most = 4 if dtype == torch.bfloat16 else 400  # few of a sum in single precision
+                assert off < most * torch.finfo(dtype).eps, (shapes, float(off))

@@ -32,7 +32,7 @@ SOURCES = Path(__file__).parent.parent / "csrc" / "runtime"
 # halves, in parallel, which take about equally long. Those that need Python have a folder of their
 # own: a library for C++ is built from the rest.
 HALVES = (
-    ("autograd", "derivative", "kernel", "zeros", "interpreter", "threads"),
+    ("autograd", "derivative", "kernel", "zeros", "interpreter", "threads", "finish"),
     (
         *("python/module", "python/caller", "python/fields", "python/lazy"),
         *("python/loops", "python/blocks", "python/matrices"),

@@ -1,5 +1,6 @@
 /// One call of a formula operator: PyTorch's TensorIterator runs the compiled loop over the space.
 #include "kernel.h"
+#include "parts.h"
 #include "short_rows.h"
 
 #include <ATen/TensorIterator.h>
@@ -9,7 +10,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <stdexcept>
 
 namespace pullback {
 
@@ -57,7 +57,8 @@ class FormulaCall {
     if (device_ == c10::DeviceType::CPU && numel_ < at::internal::GRAIN_SIZE && flat()) {
       run_flat();
     } else {
-      iterate();
+      if (device_ == c10::DeviceType::CPU) join_rows();
+      sums_many() ? sum_parts() : iterate();
     }
     for (size_t k = 0; k < outputs_.size(); ++k) {
       if (!(key.wanted >> k & 1)) {
@@ -109,8 +110,8 @@ class FormulaCall {
 
   /// Collects the inputs that the loop reads, each in a form that broadcasts to the space.
   void gather(uint64_t used) {
-    // Reserved in full: `inputs_` points into it. One more for `cover`.
-    views_.reserve(2 * signature_.inputs.size() + 1);
+    // Reserved in full: `inputs_` points into it. One each for `join_rows`, and one for `cover`.
+    views_.reserve(3 * signature_.inputs.size() + 1);
     for (size_t i = 0; i < signature_.inputs.size(); ++i) {
       if (!(used >> i & 1)) continue;
       const at::Tensor* tensor = &input(i);
@@ -197,6 +198,104 @@ class FormulaCall {
     }
   }
 
+  /// Repeats inputs that the last two dimensions alone have, if these are short: a bias of three
+  /// channels, of five elements each. Then both are one row, which a loop is called for less often.
+  void join_rows() {
+    const size_t rank = space_.size();
+    if (rank < 3 || numel_ < at::internal::GRAIN_SIZE) return;
+    const int64_t rows = space_[rank - 2], width = space_[rank - 1];
+    if (rows == 1 || width == 1 || width >= short_row || rows * width > joined_row) return;
+    for (const at::Tensor* input : inputs_) {
+      if (is_repeated(*input, rows, width)) continue;
+      const bool is_one = size_of(*input, 1) == 1 && size_of(*input, 2) == 1;
+      if (!is_one && (size_of(*input, 1) != width || size_of(*input, 2) != rows)) return;
+    }
+    for (const at::Tensor*& input : inputs_) {
+      if (!is_repeated(*input, rows, width)) continue;
+      Ints shape(static_cast<size_t>(std::max<int64_t>(input->dim(), 2)), 1);
+      shape[shape.size() - 2] = rows;
+      shape.back() = width;
+      input = &keep(input->expand(shape).contiguous());
+    }
+  }
+
+  static int64_t size_of(const at::Tensor& tensor, int64_t from_last) {
+    return tensor.dim() < from_last ? 1 : tensor.size(-from_last);
+  }
+
+  static bool is_repeated(const at::Tensor& input, int64_t rows, int64_t width) {
+    const int64_t many = size_of(input, 1) * size_of(input, 2);
+    return input.numel() == many && many > 1 && many < rows * width;
+  }
+
+  /// Whether results are summed that no cache holds, and inputs lie as new outputs do.
+  bool sums_many() const {
+    if (device_ != c10::DeviceType::CPU || numel_ < 2 * in_cache || inputs_.empty()) return false;
+    for (const at::Tensor* input : inputs_)
+      if (input->numel() == numel_ && !input->is_contiguous()) return false;
+    for (size_t k = 0; k < outputs_.size(); ++k)
+      if (wanted_ >> k & 1 && is_small(k)) return true;
+    return false;
+  }
+
+  Ints sums(size_t k) const { return formula_.summed(k, sizes_.batch.size()); }
+
+  /// Whether an output is summed over far more than it has.
+  bool is_small(size_t k) const {
+    int64_t many = 1;
+    for (const int64_t d : sums(k)) many *= space_[static_cast<size_t>(d)];
+    return many >= fewest_summed;
+  }
+
+  /// Goes through the space in parts, and sums what each has of a summed result.
+  ///
+  /// As a whole, these would be written to memory and read back.
+  void sum_parts() {
+    Outputs parts(outputs_.size());
+    for (size_t k = 0; k < outputs_.size(); ++k) {
+      if (!(wanted_ >> k & 1)) continue;
+      Ints shape = space_;
+      for (const int64_t d : sums(k)) shape[static_cast<size_t>(d)] = 1;
+      if (!is_small(k)) {
+        outputs_[k] = allocate(space_, dtype(k), sizes_.device);
+      } else {
+        parts[k] = allocate({in_cache}, dtype(k), sizes_.device);
+        outputs_[k] = at::zeros(shape, at::TensorOptions().dtype(at::kDouble));
+      }
+    }
+    const Scalars scalars = this->scalars();
+    each_part(space_, in_cache, [&](const Part& part) { add_part(part, parts, scalars); });
+    for (size_t k = 0; k < outputs_.size(); ++k) {
+      if (!parts[k].defined()) continue;
+      outputs_[k] = outputs_[k].squeeze(sums(k)).to(dtype(k));
+      summed_ |= uint64_t{1} << k;
+    }
+  }
+
+  /// Computes a part, and adds the sums of what is in `parts` to the outputs.
+  void add_part(const Part& part, const Outputs& parts, const Scalars& scalars) {
+    at::TensorIteratorConfig config;
+    config.set_check_mem_overlap(false).check_all_same_dtype(false).check_all_same_device(false);
+    config.declare_static_dtype_and_device(sizes_.dtype, sizes_.device).resize_outputs(false);
+    Outputs written(outputs_.size());
+    for (size_t k = 0; k < outputs_.size(); ++k) {
+      if (!(wanted_ >> k & 1)) continue;
+      const bool summed = parts[k].defined();
+      const int64_t many = c10::multiply_integers(part.extent);
+      written[k] =
+          summed ? parts[k].narrow(0, 0, many).view(part.extent) : part_of(outputs_[k], part);
+      config.add_output(written[k]);
+    }
+    for (const at::Tensor* input : inputs_) config.add_owned_const_input(part_of(*input, part));
+    at::TensorIterator iterator = config.build();
+    iterator.for_each(ShortRows(reinterpret_cast<Loop>(address_), scalars.data(), iterator));
+    for (size_t k = 0; k < outputs_.size(); ++k) {
+      if (!parts[k].defined()) continue;
+      const auto type = dtype(k) == at::kDouble ? at::kDouble : at::kFloat;
+      part_of(outputs_[k], part).add_(at::sum(written[k], sums(k), /*keepdim=*/true, type));
+    }
+  }
+
   /// Expands one input to the space if it is larger than what the inputs broadcast to.
   ///
   /// `declare_static_shape` would not do: then no input may broadcast, and no output may be
@@ -237,12 +336,19 @@ class FormulaCall {
   /// Sums and permutes a result from the shape of the space to the output's.
   void finish(size_t k) {
     at::Tensor& output = outputs_[k];
-    const Ints summed = formula_.summed(k, sizes_.batch.size());
+    const Ints summed = summed_ >> k & 1 ? Ints() : sums(k);
     // Without dimensions at::sum would sum all of them.
     if (!summed.empty()) output = at::sum(output, summed, /*keepdim=*/false, output.scalar_type());
     if (!formula_.finishes[k].places.empty())
       output = output.permute(formula_.order(signature_, k, sizes_.batch.size()));
   }
+
+  // Rows that are joined are shorter than this, and together no longer than that.
+  static constexpr int64_t short_row = 64, joined_row = 1024;
+  // Elements of a part, of which a cache nearby holds all operands.
+  static constexpr int64_t in_cache = 1 << 17;
+  // Elements that are summed to one at least, so that these are few.
+  static constexpr int64_t fewest_summed = 64;
 
   const Signature& signature_;
   const Formula& formula_;
@@ -255,73 +361,13 @@ class FormulaCall {
   uint64_t wanted_ = 0;
   void* address_ = nullptr;
   bool divided_ = false;
+  uint64_t summed_ = 0;
   c10::SmallVector<at::Tensor, 5> views_;
   c10::SmallVector<const at::Tensor*, 8> inputs_;
   Outputs outputs_;
 };
 
-/// The texts of the core dimensions, which match those of the space with an output's.
-std::vector<std::string> texts(const TensorSpec& tensor) {
-  std::vector<std::string> texts;
-  for (const Dimension& d : tensor.before) texts.push_back(d.text);
-  for (const Dimension& d : tensor.after) texts.push_back(d.text);
-  return texts;
-}
-
 }  // namespace
-
-Ints Formula::summed(size_t k, size_t batch) const {
-  const auto before = static_cast<int64_t>(space.before.size());
-  const auto size = static_cast<int64_t>(batch);
-  Ints summed;
-  for (const int64_t core : finishes[k].sums) summed.push_back(core < before ? core : core + size);
-  for (int64_t d = 0; finishes[k].sums_batch && d < size; ++d) summed.push_back(before + d);
-  return summed;
-}
-
-Ints Formula::order(const Signature& signature, size_t k, size_t batch) const {
-  const TensorSpec& output = signature.outputs[k];
-  const Finish& how = finishes[k];
-  const auto size = static_cast<int64_t>(output.batched ? batch : 0);
-  const auto before = static_cast<int64_t>(how.before);
-  Ints order;
-  for (size_t core = 0; core <= how.places.size(); ++core) {
-    if (core == output.before.size()) {
-      for (int64_t d = 0; d < size; ++d) order.push_back(before + d);
-    }
-    if (core == how.places.size()) break;
-    order.push_back(how.places[core] < before ? how.places[core] : how.places[core] + size);
-  }
-  return order;
-}
-
-void Formula::find_places(const Signature& signature) {
-  for (size_t k = 0; k < finishes.size(); ++k) {
-    Finish& how = finishes[k];
-    const TensorSpec& output = signature.outputs[k];
-    std::vector<std::string> left = texts(space);
-    how.before = space.before.size();
-    std::sort(how.sums.begin(), how.sums.end());
-    for (auto core = how.sums.rbegin(); core != how.sums.rend(); ++core) {
-      left.erase(left.begin() + *core);
-      how.before -= *core < static_cast<int64_t>(space.before.size());
-    }
-    const bool batched = space.batched && !how.sums_batch;
-    bool fits = left.size() == output.core() && batched == output.batched;
-    for (const std::string& text : texts(output)) {
-      const auto found = std::find(left.begin(), left.end(), text);
-      if (!(fits = fits && found != left.end())) break;
-      how.places.push_back(found - left.begin());
-      found->clear();  // a dimension that occurs twice is two
-    }
-    if (!fits) {
-      throw std::invalid_argument("pullback_runtime: '" + output.text +
-                                  "' is not what is left of '" + space.text + "'");
-    }
-    const bool in_order = std::is_sorted(how.places.begin(), how.places.end());
-    if (in_order && (!batched || how.before == output.before.size())) how.places.clear();
-  }
-}
 
 void call_formula(const Definition& definition, c10::DeviceType device, torch::jit::Stack& stack) {
   // Another thread may just have replaced the definition by one without a kernel.
