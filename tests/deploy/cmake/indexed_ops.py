@@ -100,11 +100,14 @@ def numbers(most: int, *shape: int) -> Tensor:
     return torch.arange(torch.Size(shape).numel()).mul(7).remainder(most).reshape(shape)
 
 
-# Of each family; their gradients are a pairwise sum, rows, a stencil, a scatter and a recurrence.
-# The last has an int scalar that says how far an index runs.
-FEW = ("gauss", "softmax", "correlate", "gather", "lru", "final", "bumps")
+# Of each family, and one of several kernels; their gradients are a pairwise sum, rows, a stencil, a
+# scatter and a recurrence. The last has an int scalar that says how far an index runs.
+FEW = ("gauss", "softmax", "batchnorm", "correlate", "gather", "lru", "final", "bumps")
 # Of each family, on GPUs; of places within places, and of a sum in chunks.
-ON_GPUS = ("gauss", "softmax", "correlate", "bag", "batched", "windows", "hop", "total", "scaled")
+ON_GPUS = (
+    *("gauss", "softmax", "batchnorm", "correlate", "bag"),
+    *("batched", "windows", "hop", "total", "scaled"),
+)
 # And their second derivatives.
 TWICE_ON_GPUS = ("gauss", "softmax")
 # And by nvcc.
@@ -119,6 +122,12 @@ CASES = {
         "(x[..., n]) -> y[..., n] = exp(x - max[m](x[m]))/sum[k](exp(x[k] - max[m](x[m])))",
         lambda x: x.softmax(-1),
         lambda draw: (draw(19, 2, 4).permute(1, 2, 0),),
+    ),
+    "batchnorm": Case(
+        "(x[b, c, s], g[c]) -> y[b, c, s] = u[c] = mean[p, q](x[p, c, q]);"
+        " y = (x - u)/sqrt(mean[p, q]((x[p, c, q] - u[c])**2) + 1e-5)*g",
+        lambda x, g: torch.nn.functional.batch_norm(x, None, None, g, training=True),
+        lambda draw: (draw(6, 5, 19), draw(5)),
     ),
     "correlate": Case(
         "(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q]*k[p, q])",
