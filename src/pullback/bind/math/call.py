@@ -19,10 +19,9 @@ from pullback.bind.dense.space import NO_GPU
 from pullback.bind.loops.backends import has_gpu_loops
 from pullback.bind.loops.nests import Own
 from pullback.bind.math.gpu_ways import find_ways
-from pullback.bind.memo import Memo
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math import cost, extents, required
-from pullback.define.math.coalesce import Coalesced, coalesce, coalesce_shape, coalesce_sizes
+from pullback.define.math.coalesce import coalesce, coalesce_shape, coalesce_sizes
 from pullback.define.math.formula import Formula, require_real
 from pullback.define.math.index import BATCH
 from pullback.define.math.passing import Passing
@@ -120,9 +119,7 @@ class IndexedCall:
     @cached_property
     def coalesced(self) -> IndexedCall:
         """The same call with dimensions as one that lie side by side wherever they are."""
-        known = _coalesced.get_or_make(
-            id(self.indexed), lambda: (self.indexed, coalesce(self.indexed))
-        )[1]
+        known = coalesce(self.indexed)
         if known is None:
             return self
         line, named = self.indexed.line, dict(self.named)
@@ -138,6 +135,10 @@ class IndexedCall:
             outputs=replace(self.outputs, shapes=shapes),
             sizes=coalesce_sizes(known, self.sizes),
         )
+
+    def taken_by(self, own: Own) -> IndexedCall:
+        """Return the call as some loops take it."""
+        return self if own.indexed is self.indexed else self.coalesced
 
     @property
     def lies_coalesced(self) -> bool:
@@ -163,10 +164,6 @@ class IndexedCall:
         )
 
 
-# Formulas, and what they are coalesced.
-_coalesced: Memo[int, tuple[Formula, Coalesced | None]] = Memo(1024)
-
-
 def is_captured(device: torch.device) -> bool:
     """Return whether the call becomes a part of a CUDA graph: nothing may be compiled or timed."""
     on_gpu = device.type == "cuda" and gpu.is_available()
@@ -182,8 +179,8 @@ def compute_outputs(call: IndexedCall, choices: Sequence[Choice]) -> list[Tensor
         if choice.own is None or not choice.takes_own:
             continue
         dtypes = [outputs.dtypes[k] for k in choice.outputs]
-        own = call if choice.own.indexed is call.indexed else call.coalesced
-        results = choice.own.run(own.flat, own.sizes, dtypes)
+        taken = call.taken_by(choice.own)
+        results = choice.own.run(taken.flat, taken.sizes, dtypes)
         for k, value in zip(choice.outputs, results, strict=True):
             values[k] = value.reshape(outputs.shapes[k])
             left[k] = False

@@ -163,8 +163,6 @@ class _Maker:
     def __init__(self, call: IndexedCall) -> None:
         self.call = call
         self.line = call.indexed.line
-        # As the loops take it.
-        self.taken = call
         self.places = {p.name: place for place, p in enumerate(self.line.parameters)}
         self.inputs: dict[str, Shape | None] = {}
 
@@ -223,12 +221,11 @@ class _Maker:
     def prepare(self, choice: Choice) -> ReadyLoops:
         """Return the loops of a choice."""
         assert choice.own
-        is_coalesced = choice.own.indexed is not self.call.indexed
-        self.taken = self.call.coalesced if is_coalesced else self.call
-        call = choice.own.prepared(self.taken.sizes)
+        taken = self.call.taken_by(choice.own)
+        call = choice.own.prepared(taken.sizes)
         for operand in call.inputs:
             if operand.name in self.places:
-                self.read(operand)
+                self.read(operand, taken)
         written = [
             w
             for kernel in call.kernels
@@ -264,13 +261,12 @@ class _Maker:
         lies = lies and operand.aligned == 1
         return place if lies else LaidOut(place=place, operand=operand)
 
-    def read(self, operand: Operand) -> None:
-        """Note an input; stop at one that is more than laid out anew."""
-        value = self.taken.named[operand.name]
-        given = self.call.named[operand.name]
-        assert isinstance(value, Tensor)
+    def read(self, operand: Operand, taken: IndexedCall) -> None:
+        """Note an input of a call as loops take it; stop at one that is more than laid out anew."""
+        given, value = (each.named[operand.name] for each in (self.call, taken))
         assert isinstance(given, Tensor)
-        every = self.taken.indexed.line.tensors
+        assert isinstance(value, Tensor)
+        every = taken.indexed.line.tensors
         spec = next(tensor for tensor in every if tensor.name == operand.name)
         own, shape = spec.labels, tuple(value.shape)
         if BATCH in own:

@@ -7,6 +7,7 @@ Here sums over both, and quotients by both sizes, become one, too.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,8 @@ class Coalesced:
     merged: Mapping[str, tuple[str, ...]]
 
 
+# Those of a definition are compared, and then called.
+@functools.lru_cache(maxsize=512)
 def coalesce(formula: Formula) -> Coalesced | None:
     """Return a formula whose neighbouring dimensions are one where they may be; None if none may.
 

@@ -15,7 +15,15 @@ from dataclasses import replace
 from itertools import groupby
 
 from pullback.define.math.index import Affine, at
-from pullback.define.math.node import READ, REDUCTIONS, Node, is_number, read, rename_index
+from pullback.define.math.node import (
+    READ,
+    REDUCTIONS,
+    Node,
+    in_order,
+    is_number,
+    read,
+    rename_index,
+)
 from pullback.define.math.program import FormulaFacts
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
@@ -239,11 +247,14 @@ class Hoisted:
         What is between all pairs of points is computed by blocks where it can be, for all that
         needs it.
         """
-        if node not in self.fitting:
-            inner = (part for part, _ in self.open(node, frozenset()))
-            self.fitting[node] = self.arrange(node) is not None and all(
-                map(self.is_of_tensors, inner)
-            )
+
+        def inner(part: Node) -> tuple[Node, ...]:
+            return tuple(each for each, _ in self.open(part, frozenset()))
+
+        left = in_order([node], lambda part: () if part in self.fitting else inner(part))
+        for part in (each for each in left if each not in self.fitting):
+            fits = self.arrange(part) is not None
+            self.fitting[part] = fits and all(self.fitting[each] for each in inner(part))
         return self.fitting[node]
 
     def dims(self, indices: Iterable[str]) -> tuple[Affine, ...]:

@@ -167,8 +167,9 @@ def write_together(emitter: Emitter, group: Sequence[Node]) -> None:
     """Write reductions of one range as one loop, at the place where the emitter is."""
     # What they need from further out comes before their loop.
     prepare(emitter, [arg for node in group for arg in find_outside(emitter, node)])
-    is_along = all(is_apart(emitter, node) or has_rows(emitter, node) for node in group)
-    if emitter.here.lane is None and not is_along:
+    if emitter.here.lane is None and not all(
+        is_apart(emitter, node) or has_rows(emitter, node) for node in group
+    ):
         passes.write_lanes(emitter, group)
     else:
         write_loop(emitter, group)
