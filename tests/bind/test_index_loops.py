@@ -721,6 +721,26 @@ def test_infinities_that_cancel_in_another_order_are_no_difference() -> None:
     assert tolerance.describe_difference(nan, torch.ones(2), torch.ones(2).double(), has_sums=True)
 
 
+@pytest.mark.parametrize("weights", [lambda t: t.softmax(1), lambda t: (t - t.amax(1)).exp()])
+def test_a_sum_may_be_added_up_anew_wherever_it_is_read(
+    weights: Callable[[Tensor], Tensor],
+) -> None:
+    """The greatest weight is then 1 but for the roundings of what is in its exponent; costs 0 s.
+
+    A mixture of Gaussians was refused as a fault of a loop's, whose maximum had lanes along another
+    index than the rest.
+    """
+    x = torch.full((1, 40), 5.0, dtype=torch.float64)
+    y = torch.tensor([[0.0, 4.0]], dtype=torch.float64).expand(40, 2)
+    [noise] = tolerance.measure_noises(lambda: [weights(x @ y)])
+    assert 20 < noise < 10000  # 40*5*4 = 800, times what is drawn
+    [noise] = tolerance.measure_noises(lambda: [weights(800 * y[:1])])
+    assert noise < 10
+    total = (x @ y).add_(1)
+    [noise] = tolerance.measure_noises(lambda: [total + (x @ y).mul_(2)])
+    assert noise < 10000
+
+
 BESIDE = (
     "(w[d], x[n, d]) -> (s[d], y[n, d], m[n]) = m[n] = mean[k](x[n, k]); y = w*(x - m[n]); "
     "s = sum[n](x[n, d]*(x[n, d] - m[n])/(1 + m[n]**2))"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch.utils._pytree import tree_any, tree_map_only
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from pullback.bind.levels import EagerMode
 from pullback.bind.math.samples import Case
@@ -18,6 +21,8 @@ ROUNDINGS = 64
 NOISES = 16
 # By how much the results of operations are perturbed to see the effect, and how often.
 LITTLE, TIMES = 2.0**-30, 4
+# Into how many other values a sum may be rounded by loops that add it up anew.
+OTHERS = 2
 # Operations that do not round.
 EXACT = (
     *("neg", "abs", "where", "maximum", "minimum", "amax", "amin", "max", "min", "clamp", "relu"),
@@ -25,6 +30,8 @@ EXACT = (
     *("clone", "copy", "_to_copy", "zeros", "empty", "full", "fill", "zero", "new_zeros", "arange"),
     *("new_empty", "new_full", "zeros_like", "ones_like", "full_like", "scalar_tensor"),
 )
+# Operations that add up, each in an order of its own.
+ADDING = ("sum", "mean", "mv", "mm", "bmm", "index_add", "scatter_add")
 
 
 def to_double(case: Case) -> Case:
@@ -79,10 +86,11 @@ def measure_noises(run: Callable[[], Sequence[Tensor]], little: float = LITTLE) 
     exact = run()
     found = [0.0] * len(exact)
     for seed in range(TIMES):
-        with _Perturbed(seed, little):
+        with _Perturbed(seed, little) as perturbed:
             moved = run()
-        pairs = zip(found, moved, exact, strict=True)
-        found = [max(most, measure_distance(value, true) / little) for most, value, true in pairs]
+        for each in zip(*(perturbed.values_of(value) for value in moved), strict=True):
+            pairs = zip(found, each, exact, strict=True)
+            found = [max(most, measure_distance(own, true) / little) for most, own, true in pairs]
     return found
 
 
@@ -107,20 +115,60 @@ def find_unsteady(run: Callable[[], Sequence[Tensor]], little: float = LITTLE) -
 
 
 class _Perturbed(EagerMode):
-    """Multiplies what arithmetic returns by a factor for each value: equal values stay equal."""
+    """Multiplies what arithmetic returns by a factor for each value: equal values stay equal.
+
+    What comes of a sum has other values beside that: a loop that needs a sum twice may add it up
+    in two orders, and then `exp(t - max(t))` is not 1 at the greatest `t`. Each of these values is
+    computed of any of those of its operands.
+    """
 
     def __init__(self, seed: int, little: float) -> None:
         super().__init__()
         self.random, self.little = Random(seed), little
+        self.others = WeakTensorKeyDictionary()
+
+    def values_of(self, value: Tensor) -> list[Tensor]:
+        """Return a result, and what loops may find instead."""
+        others = self.others[value] if value in self.others else [value] * OTHERS
+        return [value, *others]
 
     def __torch_dispatch__(
         self,
         func: OpOverload,
         types: object,
-        args: tuple[object, ...] = (),
+        args: tuple[Any, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> object:
-        result: object = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name in ("softmax", "_softmax"):
+            return self._compute_softmax(*args)
+        given = args, kwargs or {}
+        result = self._perturb(func, *given)
+        if not isinstance(result, Tensor) or result.dtype != torch.float64:
+            return result
+        if func._schema.is_mutable:
+            self.others.pop(result, None)
+        elif name in ADDING or tree_any(self._has_others, given):
+            chosen = [tree_map_only(Tensor, self._choose, given) for _ in range(OTHERS)]
+            self.others[result] = [self._perturb(func, *each) for each in chosen]
+        return result
+
+    def _compute_softmax(self, value: Tensor, dim: int, dtype: object = None) -> Tensor:
+        """Compute it by operations, each of which rounds."""
+        with self:
+            weights = (value - value.amax(dim, keepdim=True)).exp()
+            return weights / weights.sum(dim, keepdim=True)
+
+    def _has_others(self, value: object) -> bool:
+        return isinstance(value, Tensor) and value in self.others
+
+    def _choose(self, value: Tensor) -> Tensor:
+        return self.random.choice(self.values_of(value))
+
+    def _perturb(
+        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        result: object = func(*args, **kwargs)
         name = func.overloadpacket.__name__
         is_exact = func.is_view or name.rstrip("_") in EXACT
         if is_exact or not isinstance(result, Tensor) or result.dtype != torch.float64:
