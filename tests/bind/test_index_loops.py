@@ -741,6 +741,34 @@ def test_a_sum_may_be_added_up_anew_wherever_it_is_read(
     assert noise < 10000
 
 
+NESTED = [[*map({"0": "sum", "1": "max"}.__getitem__, f"{k:04b}")] for k in range(16)]
+
+
+@pytest.mark.parametrize(
+    "ops",
+    telling(
+        {" of ".join(ops): ops for ops in NESTED},
+        ["sum of sum of max of sum", "sum of max of sum of max", "max of sum of sum of max"],
+    ),
+)
+def test_sums_and_maxima_within_each_other(ops: list[str], seed: int) -> None:
+    """Of sums the lanes may be joined after all loops, of a sum of maxima they hold the same.
+
+    A Chamfer distance of several clouds was 16 times as large. Costs 1 s of the compiler each.
+    """
+    body = "abs(x[a, b, c, d] - y[b, e, d])"
+    for op, index in zip(reversed(ops), "decb", strict=True):
+        body = f"{op}[{index}]({body})"
+    line = f"(x[a, b, c, d], y[b, e, d]) -> (u[a]!, v[]!) = u = {body}; v = {ops[0]}[a]({body})"
+    op = pb.operator(f"test::loops_nested_{'_'.join(ops)}{line}")
+    x, y = torch.randn(7, 5, 6, 19), torch.randn(5, 9, 19)
+    values = [(x[:, :, :, None] - y[:, None]).double().abs()]
+    for name in (*reversed(ops), ops[0]):
+        values.append(values[-1].sum(-1) if name == "sum" else values[-1].amax(-1))
+    for got, want in zip(op(x, y), values[-2:], strict=True):
+        torch.testing.assert_close(got, want.float(), rtol=1e-4, atol=1e-4)
+
+
 BESIDE = (
     "(w[d], x[n, d]) -> (s[d], y[n, d], m[n]) = m[n] = mean[k](x[n, k]); y = w*(x - m[n]); "
     "s = sum[n](x[n, d]*(x[n, d] - m[n])/(1 + m[n]**2))"

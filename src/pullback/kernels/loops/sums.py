@@ -241,7 +241,7 @@ def find_in_lanes(emitter: Emitter, all_of: Sequence[Accumulator]) -> set[Node]:
     """
     if emitter.here.lane is not None or not all(has_rows(emitter, a.node) for a in all_of):
         return set()
-    chains = [find_linear(emitter, a) for a in all_of]
+    chains = [find_linear(emitter, a.node.op, a.body) for a in all_of]
     ends = {chain[-1] for chain in chains if chain}
     within = {part for node in ends for part in graph.in_order(node.args)}
     if not all(chains) or ends & within or any(a.is_held for a in all_of):
@@ -249,20 +249,24 @@ def find_in_lanes(emitter: Emitter, all_of: Sequence[Accumulator]) -> set[Node]:
     return {node for chain in chains for node in chain}
 
 
-def find_linear(emitter: Emitter, a: Accumulator) -> list[Node]:
-    """Return what leads from an accumulator's body to the sum that all of it is a multiple of.
+def find_linear(emitter: Emitter, op: str, body: Node) -> list[Node]:
+    """Return what leads from a reduction's body to the sum in lanes that it is a multiple of.
 
-    Nothing is returned where it is none.
+    Nothing is returned where it is none, or its lanes hold the same: those of a sum of maxima do.
     """
-    chain, others = [a.body], list[Node]()
-    while chain[-1].op in ("neg", "mul", "div") and a.node.op == SUM:
+    chain, others = [body], list[Node]()
+    while chain[-1].op in ("neg", "mul", "div") and op == SUM:
         first, *rest = chain[-1].args
         if chain[-1].op == "mul" and not first.height:
             first, rest = rest[0], [first]
         chain, others = [*chain, first], [*others, *rest]
     end = chain[-1]
-    fits = end.op == a.node.op and end.type == "real" and not is_written(emitter, end)
-    return chain if fits and not any(each.height for each in others) else []
+    if end.op != op or end.type != "real" or is_written(emitter, end) or is_apart(emitter, end):
+        return []
+    if any(each.height for each in others):
+        return []
+    is_in_lanes = not has_rows(emitter, end) or find_linear(emitter, op, end.args[0])
+    return chain if is_in_lanes else []
 
 
 @contextmanager
