@@ -14,7 +14,7 @@ from pullback.bind.loops import nests
 from pullback.bind.loops.backends import Backend, CpuBackend, LibraryBackend
 from pullback.bind.loops.nests import Own
 from pullback.define import parse
-from pullback.define.math import notation
+from pullback.define.math import derived, notation
 from pullback.kernels.loops.hoisted import SHARED
 from tests.bind.test_index_loops import arguments, expected, sizes_for
 
@@ -27,6 +27,11 @@ def less_mean_of_part(x: Tensor, n: Tensor) -> Tensor:
     inside = (torch.arange(x.shape[1]) < n[:, None])[:, :, None]
     total = torch.where(inside, x, 0).sum((1, 2), keepdim=True)
     return torch.where(inside, x - total / (n[:, None, None] * x.shape[2]), 0)
+
+
+def nearest_other(x: Tensor) -> Tensor:
+    apart = (x[:, None] - x).square().sum(2)
+    return apart.masked_fill(torch.eye(len(x), dtype=torch.bool), torch.inf).min(1).values
 
 
 # A line, PyTorch's own for it, and the shapes of calls: of one element, odd, longer than vectors.
@@ -63,6 +68,12 @@ LINES: dict[str, tuple[str, Callable[..., Tensor], list[list[tuple[int, ...]]]]]
         " y = where(t < n[b], x - u[b], 0)",
         less_mean_of_part,
         [[(b, t, d), (b,)] for b, t, d in ((1, 3, 1), (30, 50, 17), (5, 2000, 9))],
+    ),
+    # To which rows its gradient adds is sorted before anything is computed.
+    "nearest other": (
+        "(x[n, d]) -> u[n] = min[m](where(m == n, inf, sum[d]((x[n, d] - x[m, d])**2)))",
+        nearest_other,
+        [[(n, d)] for n, d in ((2, 1), (40, 17), (59, 17))],
     ),
 }
 
@@ -121,6 +132,21 @@ def test_loops_do_little_more_than_the_needed_work(name: str) -> None:
     for label in own.indexed.line.outputs[0].labels:
         elements *= sizes[label]
     assert own.work({**sizes, **sizes_for(own.indexed, sizes)}) < 40 * elements
+
+
+@pytest.mark.parametrize("d", [17, 33])
+def test_where_the_nearest_point_is_a_row_computes_once(d: int) -> None:
+    """A loop over the columns of a gradient would look for it in each vector of columns."""
+    line = "(x[n, d], y[m, d]) -> u[n] = min[m](sum[d]((x - y)**2))"
+    found = derived.backward(notation.parse(parse.parse(f"demo::nearest{line}")))
+    assert found
+    sizes = sizes_for(found.formula, {"n": 277, "m": 819, "d": d})
+    present = frozenset(parameter.name for parameter in found.formula.line.parameters)
+    own = nests.find(found.formula, torch.float32, (0,), present, sizes, CpuBackend())
+    assert isinstance(own, Own), own
+    made = [output for step in own.steps for output in step.kernel.nest.outputs]
+    assert [output.dtype for output in made if output.name.startswith(SHARED)] == ["int64"]
+    assert own.work(sizes) < 5 * 277 * 819 * d
 
 
 @pytest.mark.parametrize("rows", [1, 40])

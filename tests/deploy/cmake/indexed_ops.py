@@ -169,6 +169,12 @@ CASES = {
         lambda x, i: x[i].amax(1),
         lambda draw: (draw(9, 4), numbers(9, 20, 3)),
     ),
+    # Where the nearest one is has a loop of its own in the gradient for x.
+    "nearest": Case(
+        "(x[n, d], y[m, d]) -> u[n] = min[m](sum[d]((x[n, d] - y[m, d])**2))",
+        lambda x, y: (x[:, None] - y).square().sum(2).amin(1),
+        lambda draw: (draw(37, 17), draw(53, 17)),
+    ),
     "laplace": Case(
         "(u[h, w]) -> y[h, w] = pad(u[h + 1, w]) + pad(u[h - 1, w]) + pad(u[h, w + 1])"
         " + pad(u[h, w - 1]) - 4*u[h, w]",

@@ -25,6 +25,10 @@ from pullback.kernels import toolchain
 
 # Of shorter rows, of fewer and of smaller tensors two outputs more make a call 3 % slower.
 LEAST_LENGTH, LEAST_ROWS, LEAST_ELEMENTS = 8, 17, 2**16
+# Of a tensor in which maxima have their places: how many pairs its rows make it does not say.
+LEAST_SEARCHED = 2**10
+# By what are kept: statistics of products of matrices, without blocks the places of maxima alone.
+STATISTICS, PLACES = (), ("~places",)
 # Elements of a matrix that each step multiplies states by: with rows as long, to sum up again takes
 # longer than to keep the sums.
 LEAST_MATRIX = 2**10
@@ -67,8 +71,8 @@ class LazyKeeping(Lazy):
         kind_of_rows: of the operator that returns statistics of rows, or sums over states, too.
         by_blocks: how it keeps others, unless it is a recurrence.
         has_unit_gradients: whether its calls may keep gradients.
-        by_wanted: how calls by blocks keep something, by the tensors whose gradients are wanted,
-            statistics without any, and by whether it is in single precision for tensors in half.
+        by_wanted: how calls of products keep something, by the tensors whose gradients are wanted,
+            or what else is kept, and by whether it is in single precision for tensors in half.
         is_new: whether no call has been recorded yet.
     """
 
@@ -116,7 +120,7 @@ class LazyKeeping(Lazy):
     def of_products(self, by_blocks: ByBlocks, given: tuple[object, ...]) -> NativeKeeping | None:
         """Return how a call keeps statistics of products of matrices, or the gradients."""
         if not by_blocks.keeps(*given):
-            return None
+            return self.of_places(given)
         dtype = find_dtype(given)
         in_single = dtype in HALF
         # Gradients for 1 may be below the least float16, which is what a loss is scaled for.
@@ -127,10 +131,24 @@ class LazyKeeping(Lazy):
                 own = self.make_gradients(by_blocks, wanted)
                 own = own or self.make_statistics(by_blocks, in_single=in_single)
                 self.by_wanted[wanted, in_single] = own
-                if not (own or self.has_unit_gradients):
+                if not (own or self.has_unit_gradients or statistics.find_rows(self.formula)):
                     self.ask_no_more()
                 self.install()
         return self.by_wanted[wanted, in_single]
+
+    def of_places(self, given: tuple[object, ...]) -> NativeKeeping | None:
+        """Return how a call that goes by no blocks keeps places of maxima."""
+        tensors = [value for value in given if isinstance(value, Tensor)]
+        is_large = max(value.numel() for value in tensors) >= LEAST_SEARCHED
+        if not (is_large and all(value.is_cpu for value in tensors) and toolchain.has("c++")):
+            return None
+        with derive.lock:
+            if (PLACES, False) not in self.by_wanted:
+                found = statistics.keep_maxima(self.formula)
+                own = self.added(derive.register_kept(self.kind, found, self.kind_of_rows))
+                self.by_wanted[PLACES, False] = own
+                self.install()
+        return self.by_wanted[PLACES, False]
 
     def wanted_of(self, given: tuple[object, ...]) -> tuple[str, ...]:
         """Return the tensors whose gradients a call may keep: all, if none is asked for yet.
@@ -158,11 +176,11 @@ class LazyKeeping(Lazy):
 
     def make_statistics(self, by_blocks: ByBlocks, *, in_single: bool) -> NativeKeeping | None:
         """Return how calls keep statistics of products of matrices; of half precision in single."""
-        if ((), in_single) not in self.by_wanted:
+        if (STATISTICS, in_single) not in self.by_wanted:
             found = statistics.keep_statistics(self.formula, in_single=in_single)
             own = self.added(derive.register_kept(self.kind, found, by_blocks.kind))
-            self.by_wanted[(), in_single] = own
-        return self.by_wanted[(), in_single]
+            self.by_wanted[STATISTICS, in_single] = own
+        return self.by_wanted[STATISTICS, in_single]
 
     def added(self, made: NativeKeeping | None) -> NativeKeeping | None:
         """Return how some calls keep something, which the runtime is handed too."""
@@ -199,9 +217,9 @@ class LazyKeeping(Lazy):
         return found and NativeRows(
             argument=names.index(found.tensor),
             reduced=found.reduced,
-            least_length=LEAST_LENGTH,
+            least_length=LEAST_LENGTH if found.reduced else 1,
             least_rows=LEAST_ROWS,
-            least_elements=ways.least_elements,
+            least_elements=ways.least_elements if found.reduced else LEAST_SEARCHED,
         )
 
     @property

@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pullback.define.math import build, reduce
 from pullback.define.math.functions import TABLE
-from pullback.define.math.index import at
 from pullback.define.math.node import (
     MAX,
     NUMBER,
     READ,
     SUM,
     Node,
-    equal,
     in_order,
     is_number,
     number,
@@ -183,9 +181,6 @@ class OpenedGraph:
         """Return a node's derivative by operand `place`, times `grad`; None if that is zero."""
         if node.op in (SUM, READ):
             return grad
-        if node.op == MAX:
-            largest = place_of(reduce.argmax_of(node))
-            return reduce.select([equal(at(self.open(node)[0]) - largest)], grad)
         return pull_back(node, place, grad, self.results.get(node))
 
     def pushed(self, node: Node, place: int, tangent: Node) -> Node | None:

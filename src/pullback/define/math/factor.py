@@ -19,7 +19,7 @@ from pullback.define.math.node import (
     close,
     in_order,
     names_read,
-    rename_index,
+    rename_indices,
 )
 from pullback.define.math.term import Term, add_parts, select, split_sum, term_of
 from pullback.define.math.tiles import Indices, Pair, computed_parts, find_tiles, open_outputs
@@ -79,9 +79,7 @@ def factor_products(formula: Formula, known: Set[str]) -> Formula:
     elements = list[Node]()
     for node, names, own in zip(opened, named, labels, strict=True):
         element = _factor(node, indices, pairs, known)
-        for index, label in zip(names, own, strict=True):
-            element = rename_index(element, index, label)
-        elements.append(element)
+        elements.append(rename_indices(element, names, own))
     return replace(formula, elements=tuple(elements))
 
 

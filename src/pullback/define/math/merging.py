@@ -33,6 +33,7 @@ from pullback.define.math.node import (
     number,
     place_of,
     read,
+    rename_indices,
     scalar,
 )
 from pullback.define.math.node import index as index_of
@@ -40,7 +41,6 @@ from pullback.define.math.passes import Statistic, Unfit
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.share import Parts, Split
-from pullback.define.math.statistics import rename
 from pullback.define.math.tiles import open_outputs
 from pullback.define.sharding import (
     Over,
@@ -317,7 +317,7 @@ class _Writer:
         every = self.statistics
         late = {n: self.written(every[n], self.value(every[n], {})) for n in self.late}
         elements = [
-            rename(self.replaced(element, late), labels, output.labels)
+            rename_indices(self.replaced(element, late), labels, output.labels)
             for element, labels, output in zip(
                 self.elements, self.labels, self.outputs, strict=True
             )
@@ -356,7 +356,7 @@ class _Writer:
     def output(self, own: Statistic, value: Node) -> tuple[Tensor, Node]:
         """Return what holds a statistic, with its value at the indices of that."""
         tensor = self.tensors[own.name]
-        return tensor, rename(value, own.labels, tensor.labels)
+        return tensor, rename_indices(value, own.labels, tensor.labels)
 
     def replaced(self, root: Node, others: Mapping[str, Change]) -> Node:
         """Return an expression in which statistics are read from their tensors, but for some."""

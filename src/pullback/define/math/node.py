@@ -258,6 +258,13 @@ def rename_index(node: Node, old: str, new: str) -> Node:
     return rebuilt.get(node, node)
 
 
+def rename_indices(node: Node, old: Iterable[str], new: Iterable[str]) -> Node:
+    """Return a node with free indices renamed, one after the other."""
+    for own, name in zip(old, new, strict=True):
+        node = rename_index(node, own, name)
+    return node
+
+
 def close(op: str, index: str, size: Affine, body: Node) -> Node:
     """Return a reduction of `body` over an index.
 

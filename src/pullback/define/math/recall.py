@@ -19,6 +19,7 @@ from pullback.define.math.draft import is_real
 from pullback.define.math.formula import Formula, element
 from pullback.define.math.functions import TABLE
 from pullback.define.math.index import BATCH, Affine, at, never_negative
+from pullback.define.math.maxima import find_shift
 from pullback.define.math.node import ARGMAX, SUM, Node, close, in_order, read, remake, rename_index
 from pullback.define.math.program import FormulaFacts
 from pullback.define.math.ranges import Ranges
@@ -69,17 +70,20 @@ class Known:
         wholes: for each result's number, the names of its indices and the read.
         quotients: for the numbers of a dividend and its divisor, the names of the indices of both,
             and the read.
+        places: those of maxima, each with its read.
     """
 
     ranges: Ranges
     program: FormulaFacts
     wholes: dict[int, tuple[tuple[str, ...], Node]]
     quotients: dict[tuple[int, int], tuple[tuple[str, ...], tuple[str, ...], Node]]
+    places: dict[Node, Node]
 
     @staticmethod
     def of(results: Mapping[Node, Node], ranges: Ranges) -> Known:
         """Return the table of some results."""
-        known = Known(ranges, FormulaFacts({}, ()), {}, {})
+        places = {node: result for node, result in results.items() if node.op == ARGMAX}
+        known = Known(ranges, FormulaFacts({}, ()), {}, {}, places)
         for node, result in results.items():
             number, names = known.program.identity(node)
             known.wholes[number] = (names, result)
@@ -93,9 +97,16 @@ class Known:
         """Return the read that a node can be replaced by; None if the node is not a result."""
         number, names = self.program.identity(node)
         if number not in self.wholes:
-            return None
+            return self._elsewhere(node) if node.op == ARGMAX else None
         own, read = self.wholes[number]
         return self._renamed(read, dict(zip(own, names, strict=True)))
+
+    def _elsewhere(self, node: Node) -> Node | None:
+        """Return the read of a place that is known, at other indices than its own."""
+        for place, result in self.places.items():
+            if moved := find_shift(place, node, self.ranges):
+                return remake(result, (), lambda own, moved=moved: own.replaced(moved))
+        return None
 
     def factored(self, node: Node) -> Node:
         """Return a product with a read in place of a quotient in it."""

@@ -145,19 +145,21 @@ def _reduce(op: str, index: str, body: Node, ranges: Ranges) -> Node:
 
 
 def _at_delta(index: str, term: Term, ranges: Ranges) -> Node | None:
-    """Return the one term that a delta leaves of a sum."""
-    found: tuple[Node, Affine, Node] | None = None
+    """Return the one term that a delta leaves of a sum.
+
+    Where an index is at a maximum, and another delta says what it is, too, that one is taken: of a
+    window, `h == 2*i + p`, so that where it lies is a range of i, and the place is compared.
+    """
+    found = list[tuple[bool, Node, Affine, Node]]()
     for delta in term.conditions:
         solution = _solved(delta, index, term)
         if solution is not None:
             guard = ranges.inside(solution, ranges.size(index))
-            if is_number(guard) or found is None:
-                found = (delta, solution, guard)
-            if is_number(guard):
-                break
-    if found is None:
+            is_placed = any(part.op == node.ARGMAX for part in solution.nodes)
+            found.append((is_placed, delta, solution, guard))
+    if not found:
         return None
-    delta, solution, guard = found
+    _, delta, solution, guard = min(found, key=lambda own: (own[0], not is_number(own[3])))
     extent = ranges.size(index)
     alone = not solution.free and all(map(is_fixed, solution.nodes))
     if is_number(guard, 1) and extent.terms and alone:

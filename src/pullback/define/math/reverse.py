@@ -8,12 +8,12 @@ argmax are constants, so the gradient is a formula of the same language, and so 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pullback.define.math import reduce, vanish
 from pullback.define.math.differentiate import Reverse, written_out
 from pullback.define.math.index import at
-from pullback.define.math.node import MAX, Node, equal, rename_index
+from pullback.define.math.node import ARGMAX, MAX, Node, equal, place_of, rename_indices
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.term import Combination, select, split_guard
@@ -53,15 +53,9 @@ def gradients(
         totals[node.name].add(reduce.sums_over(ranges.sorted(node.free), placed, ranges))
     found = [total.total for total in totals.values()]
     return [
-        None if node is None else _name_indices(node, places[name], indices)
+        None if node is None else rename_indices(node, places[name], indices)
         for node, (name, indices) in zip(found, wrt.items(), strict=True)
     ]
-
-
-def _name_indices(node: Node, places: Sequence[str], indices: Sequence[str]) -> Node:
-    for place, index in zip(places, indices, strict=True):
-        node = rename_index(node, place, index)
-    return node
 
 
 class IndexedReverse(Reverse):
@@ -113,5 +107,21 @@ class IndexedReverse(Reverse):
         which is NaN where c does not hold and y overflows.
         """
         conditions, value = split_guard(grad)
+        if node.op == MAX:
+            here = at(self.graph.open(node)[0]) - place_of(self.find_place(node, conditions))
+            return select([*conditions, equal(here)], value)
         part = super().pulled(node, place, value)
         return None if part is None else select(conditions, part)
+
+    def find_place(self, largest: Node, conditions: Iterable[Node]) -> Node:
+        """Return where a maximum is: within another one, at the other one's place.
+
+        So both places of a window are of the window alone, and a forward may keep them.
+        """
+        found = reduce.argmax_of(largest)
+        for condition in conditions:
+            for index in found.free:
+                solution = reduce.solve(condition, index)
+                if solution and any(part.op == ARGMAX for part in solution.nodes):
+                    found = reduce.substitute(found, {index: solution}, self.ranges)
+        return found

@@ -8,7 +8,8 @@ derived: the formula reads them, and the chain rule goes on through the reads. W
 them too, however its indices and conditions have changed on the way.
 
 Those of the rows of a tensor, as mean and deviation of a layer norm, are outputs that the gradients
-read back (`recall.py`): the values of a row alone that are made of all its elements.
+read back (`recall.py`): the values of a row alone that are made of all its elements. So are places
+of other maxima (`maxima.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pullback.define.math.factor import factor_products
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import BATCH, at
 from pullback.define.math.index import size as size_of
+from pullback.define.math.maxima import keep_places
 from pullback.define.math.node import (
     ARGMAX,
     MAX,
@@ -34,7 +36,7 @@ from pullback.define.math.node import (
     Node,
     in_order,
     read,
-    rename_index,
+    rename_indices,
 )
 from pullback.define.math.passes import Passes, Unfit, make_passes
 from pullback.define.math.program import FormulaFacts
@@ -63,7 +65,8 @@ class Rows:
 
     Attributes:
         tensor: its name.
-        reduced: its dimensions that they lack; those behind `...` count from the end.
+        reduced: its dimensions that they lack; those behind `...` count from the end. There are
+            none where only places of maxima are kept.
     """
 
     tensor: str
@@ -93,7 +96,6 @@ def keep_rows(formula: Formula, *, in_single: bool = False) -> Keeping | None:
         in_single: whether they are kept in single precision, since the tensors are in half: what is
             kept has the digits that it is computed in.
     """
-    plain = derived.backward(formula)
     facts = FormulaFacts({}, ())
     returned = {facts.identity(node)[0] for node in formula.nodes}
     names, kept = FreeNames(formula.line), list[tuple[Node, Tensor]]()
@@ -101,6 +103,17 @@ def keep_rows(formula: Formula, *, in_single: bool = False) -> Keeping | None:
         if in_single or facts.identity(node)[0] not in returned:
             dtype = "float32" if in_single else tensor.dtype
             kept.append((node, replace(tensor, name=names.fresh(tensor.name), dtype=dtype)))
+    return _keep(formula, [*kept, *keep_places(formula, names)])
+
+
+def keep_maxima(formula: Formula) -> Keeping | None:
+    """Return a formula that keeps the places of its maxima; None if no gradient reads them."""
+    return _keep(formula, [*keep_places(formula, FreeNames(formula.line))])
+
+
+def _keep(formula: Formula, kept: list[tuple[Node, Tensor]]) -> Keeping | None:
+    """Return a formula that keeps those of some values that its gradients read."""
+    plain = derived.backward(formula)
     if not kept or plain is None:
         return None
     made = derived.backward_recalling(returning(formula, kept), plain.saved, dict(kept))
@@ -110,10 +123,16 @@ def keep_rows(formula: Formula, *, in_single: bool = False) -> Keeping | None:
 
 
 def find_rows(formula: Formula) -> Rows | None:
-    """Return the tensor whose rows a formula has statistics of; None if there is none."""
+    """Return the tensor whose rows a formula has statistics of; None if there is none.
+
+    Of a formula that keeps only places of maxima, it is the first tensor.
+    """
     if formula.pointwise or formula.groups or formula.line.returns_gradients:
         return None
     every = [rows for _, _, rows in _find_rows(formula)]
+    real = [own for own in formula.line.tensors if is_real(own) and not (own.many or own.optional)]
+    if not every and real and any(True for _ in keep_places(formula, FreeNames(formula.line))):
+        return Rows(tensor=real[0].name, reduced=())
     return max(every, key=lambda rows: len(rows.reduced), default=None)
 
 
@@ -313,7 +332,7 @@ class _Cut:
         self.definitions, values = self.write(kept)
         outputs = zip(whole.elements, whole.labels, formula.line.outputs, strict=True)
         self.elements = tuple(
-            rename(self.replaced(element, values), labels, output.labels)
+            rename_indices(self.replaced(element, values), labels, output.labels)
             for element, labels, output in outputs
         )
 
@@ -352,10 +371,10 @@ class _Cut:
             value = own.reduce(self.replaced(own.body, values), self.whole.ranges.__getitem__)
             if own.name in self.kept:
                 tensor = self.kept[own.name]
-                found[tensor.name] = rename(value, own.labels, tensor.labels)
+                found[tensor.name] = rename_indices(value, own.labels, tensor.labels)
             if own.name in self.places:
                 tensor = self.places[own.name]
-                found[tensor.name] = rename(argmax_of(value), own.labels, tensor.labels)
+                found[tensor.name] = rename_indices(argmax_of(value), own.labels, tensor.labels)
             is_read = own.name in cut
             values[own.name] = read(cut[own.name].name, map(at, own.labels)) if is_read else value
         return found, values
@@ -376,10 +395,3 @@ class _Cut:
             return substitute(values[part.name], at_places, ranges)
 
         return rewrite_nodes([node], lambda part: part, ranges, known)[0]
-
-
-def rename(node: Node, labels: Sequence[str], names: Sequence[str]) -> Node:
-    """Return an expression whose indices have other names."""
-    for label, name in zip(labels, names, strict=True):
-        node = rename_index(node, label, name)
-    return node

@@ -16,7 +16,7 @@ from pullback.define.math import build, reduce
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine, at
-from pullback.define.math.node import SUM, Node, number, read, rename_index
+from pullback.define.math.node import SUM, Node, number, read, rename_index, rename_indices
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import Group, State, reads_of
 from pullback.define.math.term import select, split_guard
@@ -115,9 +115,7 @@ def _open_both(node: Node, ranges: Ranges) -> tuple[Node, list[str]]:
     (one, bound), (other, others) = (_open_sums(each, ranges) for each in node.args)
     if [*map(ranges.size, bound)] != [*map(ranges.size, others)]:
         return node, []
-    for old, new in zip(others, bound, strict=True):
-        other = rename_index(other, old, new)
-    return build.apply(node.op, one, other), bound
+    return build.apply(node.op, one, rename_indices(other, others, bound)), bound
 
 
 def _factor_of(node: Node) -> int | None:

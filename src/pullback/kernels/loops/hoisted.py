@@ -16,6 +16,8 @@ from itertools import groupby
 
 from pullback.define.math.index import Affine, at
 from pullback.define.math.node import (
+    ARGMAX,
+    EQUAL,
     READ,
     REDUCTIONS,
     Node,
@@ -37,6 +39,11 @@ SHARED = "~shared:"
 LEAST = 4
 # What a part computes, whatever its indices are called.
 Key = tuple[object, ...]
+
+
+def is_target(node: Node, output: Output) -> bool:
+    """Return whether a condition says to which row a sum adds: its entries are sorted before."""
+    return node.op == EQUAL and not node.free <= {*output.indices}
 
 
 class Hoisted:
@@ -68,6 +75,11 @@ class Hoisted:
             self.find_shared(output)
         while self.find_common():
             pass
+
+    @property
+    def real(self) -> str:
+        """The dtype of real numbers."""
+        return "float64" if self.known.target.compute == "double" else "float32"
 
     @property
     def setting(self) -> KernelSetting:
@@ -116,10 +128,12 @@ class Hoisted:
         """
 
         def replaced(node: Node) -> Node | None:
+            if is_target(node, outputs[0]):
+                return node
             key = self.key(node)
             if key in own or key not in self.made:
                 return None
-            return read(self.made[key].name, map(at, self.arrange(node) or ()))
+            return read(self.made[key].name, map(at, self.arrange(node) or ()), node.type)
 
         nodes = [output.node for output in outputs]
         nodes = rewrite_nodes(nodes, lambda part: part, self.ranges, replaced)
@@ -146,7 +160,7 @@ class Hoisted:
         left = [(output.node, frozenset(output.indices))]
         while left:
             node, around = left.pop()
-            if (node, around) in seen or not node.height:
+            if (node, around) in seen or not node.height or is_target(node, output):
                 continue
             seen.add((node, around))
             if self.is_shared(node, around, output) and (key := self.key(node)):
@@ -179,7 +193,7 @@ class Hoisted:
         seen, left = set[Node](), [output.node]
         while left:
             node = left.pop()
-            if node in seen or not node.height:
+            if node in seen or not node.height or is_target(node, output):
                 continue
             seen.add(node)
             key = self.key(node)
@@ -218,7 +232,8 @@ class Hoisted:
 
     def find_key(self, node: Node) -> Key | None:
         """Return the same, worked out."""
-        if node.type != "real" or not node.height or not self.is_of_tensors(node):
+        is_place = node.op == ARGMAX
+        if not node.height or not (is_place or (node.type == "real" and self.is_of_tensors(node))):
             return None
         names = self.arrange(node)
         if names is None or not self.is_inside(node):
@@ -245,7 +260,7 @@ class Hoisted:
         """Return whether all that a part is made of has the indices of some tensor.
 
         What is between all pairs of points is computed by blocks where it can be, for all that
-        needs it.
+        needs it; but where it is greatest is one whole number a row.
         """
 
         def inner(part: Node) -> tuple[Node, ...]:
@@ -285,5 +300,5 @@ class Hoisted:
             name=f"{SHARED}{len(self.known.dims) + len(self.made)}",
             indices=indices,
             node=node,
-            dtype="float64" if self.known.target.compute == "double" else "float32",
+            dtype=self.real if node.type == "real" else "int64",
         )
