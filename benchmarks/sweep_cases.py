@@ -69,6 +69,8 @@ PAIRS = {"d": LENGTH, "n": MANY, "m": MANY}
 ROWS, WIDE = {"n": MANY, "b": MANY}, {"n": (50, 2000), "b": (50, 2000)}
 TABLE = {"v": (500, 50_000), "d": (2, 100), "n": (500, 5000), "k": (2, 40)}
 PICKED = {"d": (1, 300), "k": (1, 100), "n": MANY}
+IMAGE = {"c": (1, 1000), "h": (3, 3000), "w": (3, 3000)}
+IMAGES = {"c": (3, 100), "h": (20, 200), "w": (20, 200)}
 HUBER = "where(abs(x[n, d] - y[m, d]) < 1, (x[n, d] - y[m, d])**2/2, abs(x[n, d] - y[m, d]) - 0.5)"
 FAMILIES = (
     Family(
@@ -188,6 +190,22 @@ FAMILIES = (
         axes={"p": (1, 15), "q": (1, 15), "h": (16, 4000), "w": (16, 4000)},
         others={"p": (1, 9), "q": (1, 9), "h": (100, 600), "w": (100, 600)},
         work="h w p q",
+    ),
+    Family(
+        name="means of windows",
+        line="(x[c, h, w]) -> y[c, i, j] = mean[p < 2, q < 2](x[c, 2*i + p, 2*j + q])",
+        eager=lambda x: F.avg_pool2d(x[None], 2)[0],
+        axes=IMAGE,
+        others=IMAGES,
+        work="c h w",
+    ),
+    Family(
+        name="maxima of windows",
+        line="(x[c, h, w]) -> y[c, i, j] = max[p < 3, q < 3](x[c, 2*i + p, 2*j + q])",
+        eager=lambda x: F.max_pool2d(x[None], 3, 2)[0],
+        axes=IMAGE,
+        others=IMAGES,
+        work="c h w",
     ),
     Family(
         name="bag",

@@ -71,6 +71,8 @@ STENCILS = {
     "correlate": "(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[i + p, j + q]*k[p, q])",
     "laplace": "(u[h, w]) -> y[h, w] = pad(u[h + 1, w]) + pad(u[h - 1, w]) + pad(u[h, w + 1])"
     " + pad(u[h, w - 1]) - 4*u[h, w]",
+    "pooled": "(x[..., h, w]) -> y[..., i, j] = max[p < 3, q < 3](x[..., 2*i + p, 2*j + q])",
+    "strided": "(x[h, w], k[p, q]) -> y[i, j] = sum[p, q](x[2*i + p, 3*j + q]*k[p, q])",
     "slope": "(x[n]) -> y[i] = x[i + 1] - x[i]",
     "spread": "(x[n]) -> y[n] = pad(x[2*n - 3])**2",
     "reversed": "(x[n]) -> y[n] = x[size(n) - 1 - n]*2",
@@ -97,7 +99,10 @@ each_gradient = pytest.mark.parametrize(
     "name",
     telling(
         NAMES,
-        ("softmax", "layernorm", "rowmax", "groupnorm", "gauss", "pair", "laplace", "slope", "bag"),
+        (
+            *("softmax", "layernorm", "rowmax", "groupnorm", "gauss", "pair"),
+            *("laplace", "pooled", "slope", "bag"),
+        ),
     ),
 )
 # Around the lanes of a vector of either type, and its blocks.

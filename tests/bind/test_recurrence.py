@@ -670,7 +670,7 @@ def attend(x: Tensor, w: Tensor, *, has_state: bool) -> Tensor:
 
 
 @pytest.mark.usefixtures("looped")
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("name", "orders"),
     [

@@ -96,10 +96,30 @@ PULLBACK_INLINE Whole whole(Truth x) { return -__builtin_convertvector(x, Whole)
 PULLBACK_INLINE int64_t whole(int64_t x) { return x; }
 PULLBACK_INLINE int64_t whole(bool x) { return x; }
 
+/// Compares register by register: g++ compares a vector in several of them element by element.
+template <class Compare>
+PULLBACK_INLINE Truth compare(Whole a, Whole b, Compare compare) {
+  if constexpr (sizeof(Whole) == register_bytes) {
+    return __builtin_convertvector(compare(a, b), Truth);
+  } else {
+    using Half [[gnu::vector_size(sizeof(Whole) / 2)]] = int64_t;
+    using Narrow [[gnu::vector_size(sizeof(Truth) / 2)]] = TruthOf<Compute>::Lane;
+    struct Halves {
+      Half low, high;
+    };
+    const auto x = __builtin_bit_cast(Halves, a), y = __builtin_bit_cast(Halves, b);
+    struct Found {
+      Narrow low, high;
+    } found{__builtin_convertvector(compare(x.low, y.low), Narrow),
+            __builtin_convertvector(compare(x.high, y.high), Narrow)};
+    return __builtin_bit_cast(Truth, found);
+  }
+}
+
 #define PULLBACK_COMPARISON(name, sign)                                  \
   PULLBACK_INLINE Truth name(Real a, Real b) { return Truth(a sign b); } \
   PULLBACK_INLINE Truth name(Whole a, Whole b) {                         \
-    return __builtin_convertvector(a sign b, Truth);                     \
+    return compare(a, b, [](auto x, auto y) { return x sign y; });       \
   }                                                                      \
   PULLBACK_INLINE bool name(double a, double b) { return a sign b; }     \
   PULLBACK_INLINE bool name(int64_t a, int64_t b) { return a sign b; }

@@ -90,11 +90,22 @@ def find_bounds(node: Node) -> Iterator[Bound]:
         condition = conditions.pop()
         if condition.op == "logical_and":
             conditions += condition.args
-        elif condition.op in {INSIDE, EQUAL}:
-            most = condition.size - 1 if condition.op == INSIDE else Affine(0)
-            bound = bound_of(condition.places[0], node.bound, most, ranges)
-            if bound is not None:
-                yield bound
+        elif bound := bound_of_condition(condition, node.bound, ranges):
+            yield bound
+
+
+def bound_of_condition(condition: Node, index: str, ranges: dict[str, Affine]) -> Bound | None:
+    """Return what a condition says of an index; None if that is nothing.
+
+    Args:
+        condition: the condition.
+        index: of the sum.
+        ranges: of the indices of sums in it.
+    """
+    if condition.op not in {INSIDE, EQUAL}:
+        return None
+    most = condition.size - 1 if condition.op == INSIDE else Affine(0)
+    return bound_of(condition.places[0], index, most, ranges)
 
 
 def bound_of(place: Affine, index: str, most: Affine, ranges: dict[str, Affine]) -> Bound | None:

@@ -257,14 +257,20 @@ class Emitter:
                 return self.kept(self.places.equal(node.places[0], copy), node, 1)
             case "polygamma":
                 raise RefusedLoops("polygamma")
-            case "div" if self.divisors.takes(node):
-                return self.kept(self.divisors.quotient(node, copy), node, WORK)
+            case "div" | "floor_divide" if text := self.divided(node, copy):
+                return self.kept(text, node, WORK)
             case _:
                 operands = [self.value(arg, copy) for arg in node.args]
                 text = write_call(node, operands)
                 if node.op in ALIKE and self.here.lane is None and node not in self.in_lanes:
                     text = f"{node.op}_alike({', '.join(operands)})"
                 return self.kept(text, node, derived.estimate_work(node))
+
+    def divided(self, node: Node, copy: Mapping[str, int]) -> str | None:
+        """Return a quotient by what is known for all elements; None if it is none."""
+        if node.op == "floor_divide":
+            return self.places.quotient(node, copy)
+        return self.divisors.quotient(node, copy) if self.divisors.takes(node) else None
 
     def count_back(self, node: Node) -> int | None:
         """Return how many steps back a read of a state is; None if that is no number."""
@@ -353,21 +359,21 @@ class Emitter:
         if node not in self.once:
             with self.at_depth(0):
                 self.once[node] = name = self.name("s")
-                text = self.constant_text(node)
+                text = self.constant_text(node, {})
                 self.line(f"[[maybe_unused]] const {SCALARS[node.type]} {name} = {text};")
         return self.once[node]
 
-    def constant_text(self, node: Node) -> str:
-        """Return what computes such a value."""
+    def constant_text(self, node: Node, copy: Mapping[str, int]) -> str:
+        """Return what computes such a value, or a condition on where a copy is."""
         if node.op == SCALAR:
             return f"call->scalars[{self.scalars[node.name]}].{FIELDS[node.type]}"
         if node.op == INDEX:
-            return f"int64_t({self.places.place(node.places[0], {})})"
+            return f"int64_t({self.places.place(node.places[0], copy)})"
         if node.op == INSIDE:
             size = self.extents.text(node.size)
-            return f"pullback::index::inside({self.places.place(node.places[0], {})}, {size})"
+            return f"pullback::index::inside({self.places.place(node.places[0], copy)}, {size})"
         if node.op == EQUAL:
-            return f"({self.places.place(node.places[0], {})}) == 0"
+            return f"({self.places.place(node.places[0], copy)}) == 0"
         return write_call(node, [self.constant(arg) for arg in node.args])
 
 

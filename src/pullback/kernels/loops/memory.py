@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pullback.define.math.index import Affine, at
-from pullback.define.math.node import EQUAL, INSIDE, READ, Node, is_number
+from pullback.define.math.node import EQUAL, INSIDE, READ, Node, is_number, place_of
 from pullback.kernels.loops.nest import KernelSetting
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.packs import Packs
@@ -100,7 +100,7 @@ class KernelReads:
         if not own:
             return self.packs.read(node, copy, None) or self.one(node, copy)
         if any(lane in part.free for d in own for part in node.places[d].nodes):
-            return self.gathered(node, copy, own)
+            return self.divided(node, copy, own) or self.gathered(node, copy, own)
         if len(own) > 1:
             return self.diagonal(node, copy, own)
         place = node.places[own[0]]
@@ -156,7 +156,7 @@ class KernelReads:
         if one is None or other is None or one[::2] != other[::2]:
             return None
         stored, _, (place, size) = one
-        row = f"({emitter.constant_text(condition)} ? {one[1]} : {other[1]})"
+        row = f"({emitter.constant_text(condition, copy)} ? {one[1]} : {other[1]})"
         address = f"{row} + ({place}) * int64_t{{sizeof({stored})}}"
         return f"load_edge<{stored}>({address}, {place}, {size})"
 
@@ -286,6 +286,23 @@ class KernelReads:
             for place, size, step in zip(wholes, sizes, steps, strict=True)
         )
         return f"load_at<{operand.stored}>({address}, 1, {offset}, INT64_MAX)"
+
+    def divided(self, node: Node, copy: Mapping[str, int], own: list[int]) -> str | None:
+        """Return elements next to each other, each in several lanes; None if they lie apart."""
+        emitter, last = self.emitter, len(node.places) - 1
+        [part, *others] = node.places[-1].nodes or [None]
+        if own != [last] or part is None or others or node.places[-1].factor(part) != 1:
+            return None
+        found, shift = emitter.places.divided(part), node.places[-1] - place_of(part)
+        if found is None or emitter.places.lane_factor(shift) != 0:
+            return None
+        emitter.line("", emitter.target.divided)
+        operand = self.operand(node.name, last)
+        places = [*(self.safe(node, d, copy) for d in range(last)), "0"]
+        address = emitter.operands.address(operand, places)
+        first, far = (f"int64_t({emitter.places.place(own, copy)})" for own in (found[0], shift))
+        size = emitter.extents.text(emitter.dims[node.name][last])
+        return f"load_divided<{operand.stored}, {found[1]}>({address}, {first}, {far}, {size})"
 
     def wholes(self, node: Node, d: int, copy: Mapping[str, int]) -> str:
         """Return the place of each lane; beyond an edge, 0."""

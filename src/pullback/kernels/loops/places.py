@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pullback.define.math.index import Affine, at, is_size
-from pullback.define.math.node import EQUAL, INSIDE, READ, Node, in_order
+from pullback.define.math.node import EQUAL, INSIDE, READ, Node, in_order, place_of
 from pullback.kernels.loops.extents import times
+from pullback.kernels.loops.phases import is_quotient
 from pullback.kernels.loops.scope import RefusedLoops, Scope
 
 if TYPE_CHECKING:
@@ -82,6 +83,37 @@ class Places:
                 text += f" + {self.emitter.value(term, copy)} * {factor}"
         return text
 
+    def divided(self, node: Node) -> tuple[Affine, int] | None:
+        """Return which place is divided by which number, rounded down; None if none is."""
+        if not is_quotient(node):
+            return None
+        [place], divisor = node.args[0].places, int(node.args[1].number)
+        return (place, divisor) if self.lane_factor(place) in (0, 1) else None
+
+    def quotient(self, node: Node, copy: Mapping[str, int]) -> str | None:
+        """Return a place that is divided by a number, as a vector; None if it is none."""
+        found = self.divided(node)
+        if found is None:
+            return None
+        place, divisor = found
+        first = f"int64_t({self.place(place, copy)})"
+        if self.lane_factor(place):
+            return f"divided<{divisor}>({first})"
+        return f"splat(floor_divide({first}, int64_t{{{divisor}}}))"
+
+    def rest(self, place: Affine, size: str, copy: Mapping[str, int]) -> str | None:
+        """Return the guard of a place that is what a division leaves; None if it is none."""
+        for node in place.nodes:
+            found = self.divided(node) if self.varies(node) else None
+            if found is None or place.factor(node) != -found[1]:
+                continue
+            divided, divisor = found
+            left = place - divided + place_of(node) * divisor
+            if not any(self.varies(term) for term, _ in left.terms):
+                first, shift = (f"int64_t({self.place(own, copy)})" for own in (divided, left))
+                return f"rest_inside<{divisor}>({first}, {shift}, {size})"
+        return None
+
     def varies(self, term: str | Node) -> bool:
         """Return whether a part of a place differs from lane to lane."""
         lane = self.emitter.here.lane
@@ -101,6 +133,8 @@ class Places:
         place, size = node.places[0], self.emitter.extents.text(node.size)
         if not place.nodes and self.certain(place, node.size):
             return "splat(true)"
+        if rest := self.rest(place, size, copy):
+            return rest
         factor = self.lane_factor(place)
         if factor == 0:
             return f"splat(pullback::index::inside({self.place(place, copy)}, {size}))"
@@ -112,6 +146,9 @@ class Places:
 
     def equal(self, place: Affine, copy: Mapping[str, int]) -> str:
         """Return the condition that a place is 0."""
+        for sign in (1, -1):
+            if rest := self.rest(place * sign, "1", copy):
+                return rest
         factor = self.lane_factor(place)
         if factor == 0:
             return f"splat(({self.place(place, copy)}) == 0)"

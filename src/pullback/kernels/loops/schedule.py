@@ -18,6 +18,7 @@ from pullback.kernels.loops.hoisted import SHARED, Hoisted
 from pullback.kernels.loops.kernel import write_kernel
 from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.outputs import indices_of, outermost, rename_output, split_rows
+from pullback.kernels.loops.phases import write_phases
 from pullback.kernels.loops.scatters import PLACE, SegmentedOutputs, replace_nodes
 from pullback.kernels.loops.scope import RefusedLoops
 from pullback.kernels.loops.segments import Segments
@@ -93,12 +94,19 @@ def choose_schedule(
         worth.require_no_contraction(outputs, setting.ranges, sizes)
     reasons: list[str] = []
     found = [*make_all(candidates(outputs, setting, sizes), setting, sizes, reasons)]
+    if setting.target.needs_neighbours and (phases := write_phases(outputs, setting)) != [*outputs]:
+        found += make_all(candidates(phases, setting, sizes), setting, sizes, reasons)
     needed = max(1.0, worth.count_needed(outputs, setting.ranges, sizes)) / setting.target.lanes
 
     def does_much(times: float, made: Schedule) -> bool:
         return made.work(sizes) * made.filled > max(SLIGHT, times * needed)
 
-    if all(cost > max(SLIGHT, AGAIN * needed) for cost, _ in found):
+    def is_repeated(cost: float, made: Schedule) -> bool:
+        # What a GPU costs with few rows is that most of it has nothing to do.
+        own = cost if setting.target.needs_neighbours else made.work(sizes)
+        return own > max(SLIGHT, AGAIN * needed)
+
+    if all(is_repeated(*each) for each in found):
         found += make_all(hoist(outputs, setting, sizes), setting, sizes, reasons)
     if not found:
         raise RefusedLoops(reasons[0] if reasons else "no loops fit it")

@@ -23,6 +23,7 @@ from pullback.define.math.node import (
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import Output
+from pullback.kernels.loops.phases import is_quotient
 from pullback.kernels.loops.scope import RefusedLoops
 
 # Above this size of everything in it, a matrix product is left to PyTorch's library.
@@ -146,7 +147,9 @@ def count_needed(
 
 def is_picked(node: Node) -> bool:
     """Return whether a node is a read of what data picks."""
-    return node.op == READ and any(part.op != ARGMAX for part in node.args)
+    return node.op == READ and any(
+        part.op != ARGMAX and not is_quotient(part) for part in node.args
+    )
 
 
 def picks_rows(outputs: Iterable[Output], ranges: Ranges) -> bool:
