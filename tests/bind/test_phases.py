@@ -85,6 +85,24 @@ def test_what_is_read_at_multiples(name: str, seed: int) -> None:
             compare(op, peer, torch.randn(3, t, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.int64])
+def test_what_is_read_beside_has_any_dtype(dtype: torch.dtype, seed: int) -> None:
+    """Costs a second of the compiler each."""
+    kind = str(dtype)[6:]
+    value = (
+        "where(m, pad(x[n, 2*i]), 0)" if dtype == torch.bool else "where(m > 1, pad(x[n, 2*i]), 0)"
+    )
+    op = pb.operator(f"test::beside_{kind}(x[n, t], m[n, i]: {kind}) -> y[n, i] = {value}")
+    for t in (2, 17, 34, 66, 131):
+        mask = torch.randint(2 if dtype == torch.bool else 4, (3, t // 2)).to(dtype)
+        chosen = mask if dtype == torch.bool else mask > 1
+        compare(
+            lambda x, mask=mask: op(x, mask),
+            lambda x, chosen=chosen: torch.where(chosen, x[:, : chosen.shape[1] * 2 : 2], 0),
+            torch.randn(3, t),
+        )
+
+
 @pytest.mark.parametrize("name", list(LINES)[:3])
 def test_their_loops_do_little_for_an_element(name: str) -> None:
     found = derived.backward(notation.parse(parse.parse(f"demo::m(x[n, t]) -> {LINES[name][0]}")))
@@ -94,3 +112,14 @@ def test_their_loops_do_little_for_an_element(name: str) -> None:
     own = nests.find(found.formula, torch.float32, (0,), present, sizes, CpuBackend())
     assert isinstance(own, Own), own
     assert own.work(sizes) < 40 * 500 * 2000
+
+
+def test_an_index_that_is_divided_is_a_number_too(seed: int) -> None:
+    """On a GPU it is one for each thread. Costs 3 s."""
+    op = pb.operator("test::divided(x[n, m]) -> y[n, m] = x*(m//2) + (n - 5)//7")
+    x = torch.randn(19, 150)
+    columns, rows = torch.arange(150) // 2, (torch.arange(19) - 5) // 7
+    want = x * columns + rows[:, None]
+    torch.testing.assert_close(op(x), want)
+    with pb.cuda.on_cpu():
+        torch.testing.assert_close(op(x.cuda()).cpu(), want)

@@ -131,7 +131,8 @@ class LazyKeeping(Lazy):
                 own = self.make_gradients(by_blocks, wanted)
                 own = own or self.make_statistics(by_blocks, in_single=in_single)
                 self.by_wanted[wanted, in_single] = own
-                if not (own or self.has_unit_gradients or statistics.find_rows(self.formula)):
+                keeps = own or self.has_unit_gradients or statistics.keep_maxima(self.formula)
+                if not keeps:
                     self.ask_no_more()
                 self.install()
         return self.by_wanted[wanted, in_single]

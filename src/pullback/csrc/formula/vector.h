@@ -98,7 +98,7 @@ PULLBACK_INLINE int64_t whole(bool x) { return x; }
 
 /// Compares register by register: g++ compares a vector in several of them element by element.
 template <class Compare>
-PULLBACK_INLINE Truth compare(Whole a, Whole b, Compare compare) {
+PULLBACK_INLINE Truth compared(Whole a, Whole b, Compare compare) {
   if constexpr (sizeof(Whole) == register_bytes) {
     return __builtin_convertvector(compare(a, b), Truth);
   } else {
@@ -119,7 +119,7 @@ PULLBACK_INLINE Truth compare(Whole a, Whole b, Compare compare) {
 #define PULLBACK_COMPARISON(name, sign)                                  \
   PULLBACK_INLINE Truth name(Real a, Real b) { return Truth(a sign b); } \
   PULLBACK_INLINE Truth name(Whole a, Whole b) {                         \
-    return compare(a, b, [](auto x, auto y) { return x sign y; });       \
+    return compared(a, b, [](auto x, auto y) { return x sign y; });       \
   }                                                                      \
   PULLBACK_INLINE bool name(double a, double b) { return a sign b; }     \
   PULLBACK_INLINE bool name(int64_t a, int64_t b) { return a sign b; }

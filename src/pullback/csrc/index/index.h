@@ -7,6 +7,7 @@
 #endif
 
 #include "../formula/polygamma.h"
+#include "phases.h"
 #include "reduce.h"
 
 namespace pullback::index {
