@@ -897,3 +897,23 @@ def test_a_sum_over_a_window_runs_over_the_window(condition: str, seed: int) -> 
     expected = (y[:, None] * (inside.double() @ x.double().exp())).T
     [found] = own.run({"x": x, "y": y}, sizes, (torch.float64,))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_operations_of_which_each_needs_the_one_before(seed: int) -> None:
+    """They ended in a `RecursionError` of what writes loops, and lines. Costs 4 s."""
+    parts, last = list[str](), "x"
+    for part in range(3):
+        terms = (f"0.{k % 7 + 1}*abs(x - {k + 100 * part})" for k in range(100))
+        parts.append(f"t{part}[n, m] = {last} + {' + '.join(terms)}")
+        last = f"t{part}[n, m]"
+    line = f"(x[n, m]) -> y[n, m] = {'; '.join(parts)}; y = x - mean[k](t2[n, k])"
+    x = torch.randn(5, 4).double().requires_grad_()
+    total = x
+    for k in range(300):
+        total = total + (k % 100 % 7 + 1) / 10 * (x - k).abs()
+    want = x - total.mean(1, keepdim=True)
+    op = pb.operator(f"test::loops_deep{line}")
+    torch.testing.assert_close(op(x), want)
+    grad = torch.randn_like(want)
+    found, theirs = (torch.autograd.grad(value, x, grad) for value in (op(x), want))
+    torch.testing.assert_close(found, theirs)

@@ -34,6 +34,9 @@ from pullback.define.math.ranges import Ranges
 
 Form = tuple[int, tuple[Affine, ...]]
 
+# How deep operations within operations are written, of which each takes several calls.
+DEEPEST = 100
+
 
 def write_elements(formula: Formula) -> str:
     """Return a pointwise formula as it is written after `=`: each tensor by its name alone."""
@@ -119,9 +122,15 @@ class _StatementWriter(show.Printer):
         return tuple(self.same(arg) for arg in shown)
 
     def _name(self, unclear: set[Node]) -> None:
-        """Give a name to what would be printed more than once."""
+        """Give a name to what would be printed more than once, and to what is too deep to print."""
         roots = [self.same(root) for root in self.roots]
         self.order = list(in_order(roots, self.operands))
+        deep = dict[Node, int]()
+        for node in self.order:
+            deep[node] = 1 + max((deep[arg] for arg in self.operands(node)), default=0)
+            if deep[node] > DEEPEST and node not in unclear and _is_worth_a_name(node):
+                self.named[self.form(node)] = ""
+                deep[node] = 0
         times = Counter(roots)
         for node in reversed(self.order):
             form = self.form(node)

@@ -31,6 +31,8 @@ MOST_COPIES = 16
 EXACT = 2**23
 # Less work than this may be done more than once.
 SLIGHT = 600_000.0
+# Operations of which each needs the result of the one before, at most.
+MOST_DEEP = 150
 # Where loops cost so many times the needed work, what they do again may be what rows share.
 AGAIN = 1.5
 
@@ -90,6 +92,7 @@ def choose_schedule(
     Raises:
         Refused: none of them can compute the outputs.
     """
+    require_shallow(outputs)
     if setting.target.has_rival:
         worth.require_no_contraction(outputs, setting.ranges, sizes)
     reasons: list[str] = []
@@ -117,6 +120,15 @@ def choose_schedule(
         times = min(made.work(sizes) * made.filled for _, made in found) / needed
         raise RefusedLoops(f"its loops would do {times:.0f} times the work that is needed")
     return min(good, key=lambda each: each[0])[1]
+
+
+def require_shallow(outputs: Iterable[Output]) -> None:
+    """Refuse what is so deep that Python cannot write one operation within another."""
+    depths = dict[Node, int]()
+    for node in in_order([output.node for output in outputs]):
+        depths[node] = 1 + max((depths[arg] for arg in node.args), default=0)
+    if (deepest := max(depths.values(), default=0)) > MOST_DEEP:
+        raise RefusedLoops(f"{deepest} operations need one another's results")
 
 
 def make_all(
