@@ -82,7 +82,7 @@ def test_one_notice_says_what_runs(scale: pb.Operator, monkeypatch: pytest.Monke
     ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def of_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[pb.Operator, Path]:
     """An operator whose launch is in a header of another folder, and its folder."""
     folder = tmp_path_factory.mktemp("kernel")

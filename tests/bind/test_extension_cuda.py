@@ -30,7 +30,7 @@ FILES = {
 
 
 @pytest.fixture(
-    scope="module",
+    scope="session",
     params=[pytest.param(name, marks=pytest.mark.thorough) for name in FILES],
 )
 def ops(request: pytest.FixtureRequest) -> Any:

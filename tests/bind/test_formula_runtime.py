@@ -149,7 +149,7 @@ def operator(text: str, space: str, **expressions: str) -> Any:
     return formula(text, space, **expressions).register()
 
 
-@pytest.fixture(name="add", scope="module")
+@pytest.fixture(name="add", scope="session")
 def add_fixture() -> Any:
     return operator("(a[...], b[...]) -> c[...]", "...", c="a + 2 * b")
 

@@ -37,8 +37,9 @@ def exp() -> pb.Operator:
     )
 
 
-@pytest.fixture(name="exp", scope="module")
+@pytest.fixture(name="exp", scope="session")
 def exp_fixture() -> pb.Operator:
+    """Defined once: a worker that takes tests from another one may come back to this module."""
     assert BY_NAME["mul"].operator
     return exp()
 

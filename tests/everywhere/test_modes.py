@@ -145,7 +145,7 @@ class Counted:
         }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def counted() -> Counted:
     return Counted()
 
