@@ -98,7 +98,7 @@ def write_loops(
     nodes = [written.node for group in groups for written in group]
     if any(map(may_divide_by_zero, in_order(nodes))):
         raise RefusedLoops("whole numbers are divided, where PyTorch looks for zero")
-    real = "float64" if target.compute == "double" else "float32"
+    real = target.real
     stored = {"real": real, "int": "int64", "bool": "bool"}
     dtypes = {n.name: stored[n.type] for n in in_order(nodes) if n.op == READ}
     dtypes |= {w.name: stored[w.node.type] for group in groups for w in group}

@@ -30,33 +30,16 @@ PULLBACK_INLINE Truth rest_inside(int64_t first, int64_t shift, int64_t size) {
   return Truth(rest >= low) & Truth(rest < end);
 }
 
-/// Whole numbers as wide as what they say the places of.
-template <int bytes>
-struct PlaceOf {
-  using Number = int64_t;
-};
-template <>
-struct PlaceOf<4> {
-  using Number = int32_t;
-};
-template <>
-struct PlaceOf<2> {
-  using Number = int16_t;
-};
-template <>
-struct PlaceOf<1> {
-  using Number = int8_t;
-};
-
 /// Each element in as many lanes as the number says, the first one in `rest` fewer.
-template <int divisor, class Part, class Number, int... k>
-PULLBACK_INLINE Part repeat_each(Part dense, Number rest, std::integer_sequence<int, k...>) {
+template <int divisor, class Part, int... k>
+PULLBACK_INLINE Part repeat_each(Part dense, int64_t rest, std::integer_sequence<int, k...>) {
 #if defined(__clang__)
   return Part{dense[(rest + k) / divisor]...};
 #else
-  using Places [[gnu::vector_size(sizeof(Part))]] = Number;
-  const Places lane{Number(k % divisor)...}, before{Number(k / divisor)...};
-  return __builtin_shuffle(dense, before - Places(lane + rest >= Number(divisor)));
+  using Places = decltype(dense == dense);  // whole numbers as wide as the elements
+  using Place = std::decay_t<decltype(Places{}[0])>;
+  const Places lane{Place(k % divisor)...}, before{Place(k / divisor)...};
+  return __builtin_shuffle(dense, before - Places(lane + Place(rest) >= Place(divisor)));
 #endif
 }
 
@@ -74,7 +57,6 @@ template <class Stored, int divisor>
 PULLBACK_INLINE Value<Stored> load_divided(const char* row, int64_t place, int64_t shift,
                                            int64_t size) {
   using Number = Carrier<Stored>;
-  using Place = typename PlaceOf<sizeof(Number)>::Number;
   constexpr int of_register = register_bytes / int{sizeof(Number)};
   constexpr int many = of_register < lanes ? of_register : lanes;
   using Part [[gnu::vector_size(many * sizeof(Number))]] = Number;
@@ -92,7 +74,7 @@ PULLBACK_INLINE Value<Stored> load_divided(const char* row, int64_t place, int64
       copy_inside<Number, many>(numbers, from, first, size);
       __builtin_memcpy(&dense, numbers, sizeof dense);
     }
-    parts[part] = repeat_each<divisor>(dense, Place(here - quotient * divisor),
+    parts[part] = repeat_each<divisor>(dense, here - quotient * divisor,
                                        std::make_integer_sequence<int, many>{});
   }
   return unpack<Stored>(__builtin_bit_cast(Packed<Stored>, parts));

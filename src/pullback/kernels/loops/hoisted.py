@@ -77,11 +77,6 @@ class Hoisted:
             pass
 
     @property
-    def real(self) -> str:
-        """The dtype of real numbers."""
-        return "float64" if self.known.target.compute == "double" else "float32"
-
-    @property
     def setting(self) -> KernelSetting:
         """That of all kernels, which know of the tensors."""
         known, made = self.known, self.made.values()
@@ -300,5 +295,5 @@ class Hoisted:
             name=f"{SHARED}{len(self.known.dims) + len(self.made)}",
             indices=indices,
             node=node,
-            dtype=self.real if node.type == "real" else "int64",
+            dtype=self.known.target.real if node.type == "real" else "int64",
         )

@@ -50,7 +50,7 @@ class Phases:
         return rewrite_nodes(nodes, lambda node: node, self.ranges, self.expand_sum)
 
     def expand_sum(self, node: Node) -> Node | None:
-        """Return the terms of a sum; None if that is none of these."""
+        """Return the terms of a sum, or it with those of sums in it; None if it is no sum."""
         if node.op != SUM or node.type != "real":
             return None
         index, body = self.ranges.opened(node)
@@ -67,7 +67,7 @@ class Phases:
                 total = self.add_up(select(others, value), index, bound, node.size)
                 self.counts[total] = count * used
                 return total
-        return None if value is within else close(SUM, index, node.size, select(conditions, value))
+        return node if value is within else close(SUM, index, node.size, select(conditions, value))
 
     def add_up(self, value: Node, index: str, bound: Bound, extent: Affine) -> Node:
         """Return the sum of the terms at the places that a condition leaves."""

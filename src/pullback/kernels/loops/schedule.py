@@ -355,7 +355,7 @@ def segment(
     outputs: Sequence[Output], setting: KernelSetting
 ) -> tuple[SegmentedOutputs, KernelSetting]:
     """Return outputs whose sums no longer scatter, and a setting that knows of their segments."""
-    real = "float64" if setting.target.compute == "double" else "float32"
+    real = setting.target.real
     found = SegmentedOutputs(list(outputs), Ranges(setting.ranges), real)
     found.replace_sums()
     dims = {p.name: tuple(map(found.ranges.size, p.indices)) for p in found.places.values()}

@@ -80,6 +80,11 @@ class Target(ABC):
     # Whether a kernel says that a place which data gives was outside of its tensor.
     notes_outside = False
 
+    @property
+    def real(self) -> str:
+        """The dtype of what is computed."""
+        return "float64" if self.compute == "double" else "float32"
+
     def for_rows(self, length: int) -> Target:
         """Return the target for rows of so many elements that data picks."""
         del length
