@@ -38,6 +38,8 @@ REGISTERS, MOST_REGISTERS = 64 * 1024, 255
 # What a thread keeps through a loop, times the values that it computes side by side, for each of
 # its registers at most: these values read more. Found by compiling for two architectures.
 HELD = 1.65
+# Lines that a loop has at most by writing its turns out.
+UNROLLED = 512
 # Bytes of parameters that a kernel may have.
 PARAMETERS = 4096
 
@@ -98,9 +100,15 @@ class Cuda(Target):
         registers = min(MOST_REGISTERS, REGISTERS // (self.groups * self.lanes))
         return values * abreast * self.words <= HELD * registers
 
-    def write_unrolled(self, vectors: int) -> str:
-        """Return a pragma: in a short body, a tenth of the instructions only count iterations."""
-        return f"#pragma unroll {max(1, 16 // vectors)}\n"
+    def write_unrolled(self, vectors: int, body: str) -> str:
+        """Return a pragma: in a short body, a tenth of the instructions only count iterations.
+
+        A loop around others has none, for each turn would have copies of theirs: a norm over
+        groups took a compiler two minutes.
+        """
+        if "for (" in body:
+            return ""
+        return f"#pragma unroll {max(1, min(16 // vectors, UNROLLED // len(body.splitlines())))}\n"
 
     @property
     def name(self) -> str:

@@ -305,7 +305,7 @@ class Emitter:
             return False
         # Rows side by side have buffers of their own, where memory is not scarce.
         beside = {lane} if self.target.keeps_reads else {lane, self.tile}
-        if len(self.copies(node.free - beside)) > 1:
+        if any(self.counts.get(index, 1) > 1 for index in node.free - beside):
             return False
         self.uses.setdefault(node, set()).add(self.here.run)
         return node in self.buffered

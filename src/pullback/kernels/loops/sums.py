@@ -294,10 +294,10 @@ def write_turns(emitter: Emitter, all_of: Sequence[Accumulator], index: str, tri
     variable = emitter.variables[index] = emitter.name("i")
     turns = emitter.turns if has_sums(emitter, all_of, index) else 1
     body = write_turn(emitter, all_of, index, turns, trip)
-    unrolled = emitter.target.write_unrolled(emitter.counts.get(str(emitter.here.lane), 1))
     if turns == 1:
+        vectors = emitter.counts.get(str(emitter.here.lane), 1)
         head = f"for (int64_t {variable} = @begin; {variable} < @end; ++{variable})"
-        return f"{unrolled}{head} {{\n{body}\n}}"
+        return f"{emitter.target.write_unrolled(vectors, body)}{head} {{\n{body}\n}}"
     costs = len(emitter.costs)
     rest = write_turn(emitter, all_of, index, 1, trip)
     del emitter.costs[costs:]  # there are few of them

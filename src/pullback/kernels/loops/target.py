@@ -94,9 +94,9 @@ class Target(ABC):
         """Return what it costs to store a vector whose elements are so many from each other."""
         return self.stored_far if apart >= PAGE else self.stored_apart
 
-    def write_unrolled(self, vectors: int) -> str:
+    def write_unrolled(self, vectors: int, body: str) -> str:
         """Return what stands before an inner loop that computes some vectors in each turn."""
-        del vectors
+        del vectors, body
         return ""
 
     def write_meeting(self) -> str:
