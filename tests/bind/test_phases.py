@@ -10,7 +10,7 @@ from torch import Tensor
 
 import pullback as pb
 from pullback.bind.loops import nests
-from pullback.bind.loops.backends import CpuBackend
+from pullback.bind.loops.backends import Backend, CpuBackend, CudaBackend
 from pullback.bind.loops.nests import Own
 from pullback.define import parse
 from pullback.define.math import derived, notation
@@ -103,14 +103,29 @@ def test_what_is_read_beside_has_any_dtype(dtype: torch.dtype, seed: int) -> Non
         )
 
 
+@pytest.mark.parametrize("name", telling({n: n for n in LINES}, ["differences of pairs"]))
+def test_a_gpu_computes_the_same(name: str, seed: int) -> None:
+    """Each of its threads divides its own place. Costs two seconds of the compiler."""
+    text, peer = LINES[name]
+    op = pb.operator(f"test::on_gpu_{name.replace(' ', '_')}(x[n, t]) -> {text}")
+    with pb.cuda.on_cpu():
+        for t in (2, 7, 33, 129, 600):
+            x = torch.randn(3, t).cuda()
+            compare(op, peer, x)
+            compare(op, peer, x.t().contiguous().t())
+
+
+@pytest.mark.parametrize("backend", [CpuBackend(), CudaBackend("sm_90")], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("name", list(LINES)[:3])
-def test_their_loops_do_little_for_an_element(name: str) -> None:
+def test_their_loops_do_little_for_an_element(name: str, backend: Backend) -> None:
     found = derived.backward(notation.parse(parse.parse(f"demo::m(x[n, t]) -> {LINES[name][0]}")))
     assert found
     sizes = sizes_for(found.formula, {"n": 500, "t": 2000, "i": 1000, "s": 999})
     present = frozenset(parameter.name for parameter in found.formula.line.parameters)
-    own = nests.find(found.formula, torch.float32, (0,), present, sizes, CpuBackend())
+    own = nests.find(found.formula, torch.float32, (0,), present, sizes, backend)
     assert isinstance(own, Own), own
+    # Neighbours are computed by neighbours.
+    assert {step.candidate.nests[0][0].lane for step in own.schedules} == {"t"}
     assert own.work(sizes) < 40 * 500 * 2000
 
 

@@ -68,7 +68,7 @@ class Cuda(Target):
     pack = 16
     fetched = 16
     # Of elements apart, each costs the transfer of 32 bytes.
-    gathered, apart, far = 10, 6, 0
+    gathered, apart, divided, every, far = 10, 6, 3, 1, 0
     stored_far = 16
 
     @property

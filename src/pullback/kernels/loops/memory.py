@@ -226,17 +226,18 @@ class KernelReads:
         emitter = self.emitter
         factor = node.places[own].factor(str(emitter.here.lane))
         # Of a few vectors that lie one after the other, if they do.
-        is_every = emitter.target.needs_neighbours and own == len(node.places) - 1
-        is_every = is_every and factor in range(2, 5)
-        emitter.line("", 2 * factor if is_every else emitter.target.gathered)
+        is_every = own == len(node.places) - 1 and factor in range(2, 5)
+        emitter.line("", emitter.target.every * factor if is_every else emitter.target.gathered)
         operand = self.operand(node.name, None)
         places = self.places(node, own, copy)
         address = emitter.operands.address(operand, places)
         step = f"{emitter.operands.step(operand, own)} * {factor}"
         size = emitter.extents.text(emitter.dims[node.name][own])
-        if is_every:
+        if is_every and emitter.target.needs_neighbours:
             kind = f"{operand.stored}, {factor}"
             return f"load_every<{kind}>({address}, {step}, {places[own]}, {size})"
+        if not emitter.here.edge and self.is_inside(node, own):
+            return f"load_strided<{operand.stored}>({address}, {step})"
         return f"load_apart<{operand.stored}>({address}, {step}, {places[own]}, {factor}, {size})"
 
     def diagonal(self, node: Node, copy: Mapping[str, int], own: list[int]) -> str:
@@ -269,10 +270,12 @@ class KernelReads:
                 first, last = f"most({first}, {ends[0]})", f"least({last}, {ends[1]})"
         return f"load_part<{operand.stored}>({address}, {step}, {first}, {last})"
 
-    def gathered(self, node: Node, copy: Mapping[str, int], own: list[int]) -> str:
+    def gathered(
+        self, node: Node, copy: Mapping[str, int], own: list[int], cost: int | None = None
+    ) -> str:
         """Return elements at places that the lanes say, along one dimension or several."""
         emitter = self.emitter
-        emitter.line("", emitter.target.gathered)
+        emitter.line("", emitter.target.gathered if cost is None else cost)
         operand = self.operand(node.name, None)
         places = ["0" if d in own else self.safe(node, d, copy) for d in range(len(node.places))]
         address = emitter.operands.address(operand, places)
@@ -296,6 +299,8 @@ class KernelReads:
         found, shift = emitter.places.divided(part), node.places[-1] - place_of(part)
         if found is None or emitter.places.lane_factor(shift) != 0:
             return None
+        if not emitter.target.needs_neighbours:
+            return self.gathered(node, copy, own, emitter.target.divided)
         emitter.line("", emitter.target.divided)
         operand = self.operand(node.name, last)
         places = [*(self.safe(node, d, copy) for d in range(last)), "0"]

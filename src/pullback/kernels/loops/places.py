@@ -85,7 +85,7 @@ class Places:
 
     def divided(self, node: Node) -> tuple[Affine, int] | None:
         """Return which place is divided by which number, rounded down; None if none is."""
-        if not (self.emitter.target.needs_neighbours and is_quotient(node)):
+        if not is_quotient(node):
             return None
         [place], divisor = node.args[0].places, int(node.args[1].number)
         return (place, divisor) if self.lane_factor(place) in (0, 1) else None

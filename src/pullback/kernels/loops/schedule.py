@@ -97,7 +97,7 @@ def choose_schedule(
         worth.require_no_contraction(outputs, setting.ranges, sizes)
     reasons: list[str] = []
     found = [*make_all(candidates(outputs, setting, sizes), setting, sizes, reasons)]
-    if setting.target.needs_neighbours and (phases := write_phases(outputs, setting)) != [*outputs]:
+    if (phases := write_phases(outputs, setting)) != [*outputs]:
         found += make_all(candidates(phases, setting, sizes), setting, sizes, reasons)
     needed = max(1.0, worth.count_needed(outputs, setting.ranges, sizes)) / setting.target.lanes
 

@@ -38,8 +38,9 @@ class Target(ABC):
     # Whether elements of neighbouring lanes have to be neighbours in memory.
     needs_neighbours = True
     # What a vector costs that is gathered, one whose elements are not neighbours, one of neighbours
-    # that several lanes share, and one of which another part lies in a far place.
-    gathered, apart, divided, far = 24, 0, 6, 6
+    # that several lanes share, one of every second element for each, and one of which another part
+    # lies in a far place.
+    gathered, apart, divided, every, far = 24, 0, 6, 2, 6
     # What a vector costs that is stored where elements are apart, each in a page of its own or not.
     stored_far, stored_apart = 450, 16
     # Whether passes over a row keep what they read of it: else each reads the cache.

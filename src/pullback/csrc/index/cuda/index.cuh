@@ -130,6 +130,17 @@ PULLBACK_DEVICE Truth inside_lanes(int64_t first, int64_t size) {
 /// Whether the place of each lane is inside; on a GPU a place of a lane and a number are one type.
 PULLBACK_DEVICE Truth inside_each(Whole place, int64_t size) { return inside(place, size); }
 
+/// A lane's place divided by a number and rounded down; neighbours read neighbours.
+template <int divisor>
+PULLBACK_DEVICE Whole divided(int64_t first) {
+  return floor_divide(first + lane(), int64_t{divisor});
+}
+/// Whether what the division leaves, moved, is inside a size.
+template <int divisor>
+PULLBACK_DEVICE Truth rest_inside(int64_t first, int64_t shift, int64_t size) {
+  return inside(first + lane() - divided<divisor>(first) * divisor + shift, size);
+}
+
 /// Of numbers that are the same in all lanes, as a CPU has to be told.
 PULLBACK_DEVICE Real div_alike(Real x, Real y) { return x / y; }
 PULLBACK_DEVICE Real sqrt_alike(Real x) { return sqrt(x); }
