@@ -44,6 +44,10 @@ class Family:
         """Return the work of a call."""
         return math.prod(sizes[name] for name in self.work.split())
 
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether a window is shorter than what it is moved over."""
+        return all(sizes[k] < sizes[long] for k, long in (("p", "h"), ("q", "w")) if k in sizes)
+
     @property
     def smallest(self) -> dict[str, int]:
         """The sizes of a call that is hardly more than the way to it."""
@@ -269,9 +273,7 @@ def draw_ladders(generator: random.Random, rungs: int) -> Iterator[Ladder]:
             steps = rungs_between(generator, family.axes[axis], rungs)
             found = [{**fixed, axis: step} for step in steps]
             good = [s for s in found if family.least <= family.work_of(s) <= family.most]
-            good = [
-                s for s in good if s.get("p", 1) < s.get("h", 2) and s.get("q", 1) < s.get("w", 2)
-            ]
+            good = [s for s in good if family.fits(s)]
             if len(good) > 1:
                 dtype = generator.choice(DTYPES)
                 yield Ladder(family=family, axis=axis, dtype=dtype, rungs=tuple(good))

@@ -31,6 +31,7 @@ PARTS = {
     "build": 120,
     "tests": 150,
     "loops": 110,
+    "families": 60,
     "recurrences": 40,
     "reductions": 40,
     "formulas": 50,

@@ -32,7 +32,9 @@ def peers(case: Case, place: Place) -> dict[str, Callable[[], Function]]:
     found: dict[str, Callable[[], Function]] = {EAGER: lambda: case.eager}
     if fused := case.fused:
         found[FUSED] = lambda: fused
-    if not (place.rehearsal or case.is_loop):  # the GPU that PyTorch is made to see has no Inductor
+    if case.is_compiled and not (
+        place.rehearsal or case.is_loop
+    ):  # the GPU that PyTorch is made to see has no Inductor
         found[COMPILED] = lambda: compiled(case)
     if case.keops and importlib.util.find_spec("pykeops"):
         found[KEOPS] = lambda: by_keops(case)

@@ -57,6 +57,7 @@ class Case:
         by_rows: whether each row of the first input is computed without the others.
         is_loop: whether the plain computation is a loop in Python over so many steps that
             torch.compile would not be done with it.
+        is_compiled: whether `torch.compile` is a peer.
         row: numbers that the plain computation holds for each row of it.
         bounds: by direction.
     """
@@ -73,6 +74,7 @@ class Case:
     between: tuple[float, float] | None = None
     by_rows: bool = False
     is_loop: bool = False
+    is_compiled: bool = True
     row: int = 0
     bounds: dict[str, Bound] = field(default_factory=dict[str, Bound])
 

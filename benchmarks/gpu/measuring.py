@@ -41,12 +41,14 @@ class Measuring:
 
     def functions(self) -> dict[str, Function]:
         """Return ours and its peers, those that work."""
+        begin = time.perf_counter()
         operator = define(self.case)
         self.inputs = self.case.inputs(small=self.place.rehearsal)
         found: dict[str, Function] = {}
         if ways := self.attempt("plan", lambda: ways_of(operator, self.inputs)):
             self.notes += ways
         output = self.attempt(OURS, lambda: operator(*self.inputs))
+        self.notes.append(f"the first result took {time.perf_counter() - begin:.1f} s")
         shape = self.case.eager if output is None else None
         output = shape(*self.inputs) if shape else output
         self.grad = draw_gradient(output)

@@ -295,6 +295,21 @@ def test_rows_that_fit_shared_memory_and_rows_that_do_not(kilobytes: int, way: s
 
 
 @rehearsed_thoroughly
+@pytest.mark.parametrize("image", [12, 40])
+def test_few_elements_have_loops_too(way: str, image: int) -> None:
+    """Threads without elements are no work that PyTorch's operations would spare. Costs 50 s."""
+    norm = define(
+        "(x[b, k, c, s], g[k, c]) -> y[b, k, c, s] = u[b, k] = mean[p, q](x[b, k, p, q]);"
+        " y = (x - u)/sqrt(mean[p, q]((x[b, k, p, q] - u[b, k])**2) + 1e-5)*g"
+    )
+    for plan in (
+        define(FORMULAS["pooled"]).plan(draw(8, image, image), device="cuda"),
+        norm.plan(draw(12, 12, 12, image), draw(12, 12), device="cuda"),
+    ):
+        assert all(step.way.startswith("own loop") for step in plan.steps), plan
+
+
+@rehearsed_thoroughly
 def test_more_blocks_than_other_dimensions_of_a_grid_have(way: str) -> None:
     operator = define(FORMULAS["rowmax"])
     x = draw(70_000, 3)
