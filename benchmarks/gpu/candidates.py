@@ -32,9 +32,8 @@ def peers(case: Case, place: Place) -> dict[str, Callable[[], Function]]:
     found: dict[str, Callable[[], Function]] = {EAGER: lambda: case.eager}
     if fused := case.fused:
         found[FUSED] = lambda: fused
-    if case.is_compiled and not (
-        place.rehearsal or case.is_loop
-    ):  # the GPU that PyTorch is made to see has no Inductor
+    # The GPU that PyTorch is made to see in a rehearsal has no Inductor.
+    if case.is_compiled and not (place.rehearsal or case.is_loop):
         found[COMPILED] = lambda: compiled(case)
     if case.keops and importlib.util.find_spec("pykeops"):
         found[KEOPS] = lambda: by_keops(case)

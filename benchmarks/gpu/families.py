@@ -21,8 +21,10 @@ def steps(place: Place, folder: Path) -> dict[str, Step]:
     """Return a step for each family."""
     del folder
     generator = random.Random()
-    cases = [case_of(family, draw_sizes(family, generator)) for family in FAMILIES]
-    return {case.name.partition(":")[0]: loops.step_of(case, place) for case in cases}
+    return {
+        family.name: loops.step_of(case_of(family, draw_sizes(family, generator)), place)
+        for family in FAMILIES
+    }
 
 
 def draw_sizes(family: Family, generator: random.Random) -> dict[str, int]:

@@ -108,7 +108,8 @@ class Cuda(Target):
         """
         if "for (" in body:
             return ""
-        return f"#pragma unroll {max(1, min(16 // vectors, UNROLLED // len(body.splitlines())))}\n"
+        fit = UNROLLED // (body.count("\n") + 1)
+        return f"#pragma unroll {max(1, min(16 // vectors, fit))}\n"
 
     @property
     def name(self) -> str:
