@@ -12,6 +12,7 @@ from benchmarks.gpu.part import Step
 from benchmarks.gpu.place import Place
 from benchmarks.sweep_cases import FAMILIES, Family, log_uniform
 from pullback.define import parse
+from pullback.define.line import Line
 
 # Elementary operations of a call: less is the launch of a kernel.
 LEAST, MOST = 2**22, 2**28
@@ -45,8 +46,8 @@ def case_of(family: Family, sizes: Mapping[str, int]) -> Case:
     return Case(
         name=f"{family.name}: {shown}",
         line=family.line,
-        shapes=shapes_of(family, sizes),
-        small=shapes_of(family, small),
+        shapes=shapes_of(line, sizes),
+        small=shapes_of(line, small),
         eager=family.eager,
         below={place: sizes["v"] for place in picked},
         is_compiled=False,
@@ -54,7 +55,6 @@ def case_of(family: Family, sizes: Mapping[str, int]) -> Case:
     )
 
 
-def shapes_of(family: Family, sizes: Mapping[str, int]) -> Shapes:
+def shapes_of(line: Line, sizes: Mapping[str, int]) -> Shapes:
     """Return the shapes of the inputs."""
-    line = parse.parse(f"bench::family{family.line}")
     return tuple(tuple(sizes[str(i)] for i in tensor.dims) for tensor in line.tensors)
