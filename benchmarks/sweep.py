@@ -28,7 +28,8 @@ from benchmarks.measure import keep_memory, show
 from benchmarks.sweep_cases import FAMILIES, Family, Ladder, draw_ladders
 
 OURS, EAGER, COMPILED, COPY = "pullback", "eager", "compile", "copy"
-DIRECTIONS = ("forward", "backward")
+# A forward alone, one that keeps what its gradients need, and these.
+DIRECTIONS = ("forward", "recorded", "backward")
 # What counts as a cliff, and as a win of a peer.
 CLIFF, WIN = 1.5, 1.25
 # Calls that take less are mostly the way to the loop, which `python -m benchmarks.call` is about.
@@ -185,16 +186,20 @@ class Sweep:
         def forward(function: Function) -> Turn:
             return lambda: inputs, lambda given: function(*given)
 
+        def recorded(function: Function) -> Turn:
+            return lambda: leaves, lambda given: function(*given)
+
         def backward(function: Function) -> Turn:
             return lambda: function(*leaves), lambda y: torch.autograd.grad(y, wrt, grad)
 
         turns: dict[str, Mapping[str, Turn]] = {
             way.__name__: {name: way(f) for name, f in functions.items()}
-            for way in (forward, backward)
+            for way in (forward, recorded, backward)
         }
         moved = sum(t.nbytes for t in (*inputs, output))
-        for k, direction in enumerate(DIRECTIONS):
-            turns[direction] = {**turns[direction], COPY: copying(max(2, moved << k), "cpu")}
+        for way in DIRECTIONS:
+            more = 2 if way == "backward" else 1
+            turns[way] = {**turns[way], COPY: copying(max(2, moved * more), "cpu")}
         point = Point(ladder=ladder, sizes=sizes, turns=turns)
         point.look()
         point.measure(self.budget)
@@ -239,6 +244,7 @@ def least_of(family: Family, dtype: torch.dtype) -> Mapping[str, float]:
     plain, grad = [t.detach() for t in inputs], torch.ones_like(operator(*inputs))
     turns: dict[str, Turn] = {
         "forward": (lambda: plain, lambda given: operator(*given)),
+        "recorded": (lambda: inputs, lambda given: operator(*given)),
         "backward": (
             lambda: operator(*inputs),
             lambda y: torch.autograd.grad(y, wrt, grad),
@@ -255,7 +261,7 @@ def ways_of(way: str, point: Point) -> tuple[str, ...]:
         return ("one loop",)
     plan = operator.plan(*inputs_of(point.ladder, point.sizes))
     names = list(dict.fromkeys(step.operator for step in plan.steps))
-    chosen = names[DIRECTIONS.index(way)]
+    chosen = names[way == "backward"]
     return tuple(f"{s.way} ({s.reason})" for s in plan.steps if s.operator == chosen)
 
 

@@ -129,7 +129,7 @@ def test_a_cliff_is_what_costs_more_for_each_operation_than_one_rung_below() -> 
     even, steep = point_of(16, {"pullback": 1e-3}), point_of(17, {"pullback": 2e-3})
     assert [(a.name, b.name) for _, a, b, _ in sweep.cliffs([even, steep])] == [
         ("d=16", "d=17")
-    ] * 2
+    ] * 3
     assert not sweep.cliffs([even, point_of(32, {"pullback": 2e-3})])
     # A copy has it too.
     assert not sweep.cliffs([even, point_of(17, {"pullback": 2e-3, "copy": 34e-9})])

@@ -207,6 +207,11 @@ CASES = {
         lambda x: x[:, -1] * x.amax(1),
         lambda draw: (draw(5, 6),),
     ),
+    "pooled": Case(
+        "(x[..., h, w]) -> y[..., i, j] = max[p < 3, q < 2](x[..., 2*i + p, j + q])",
+        lambda x: torch.nn.functional.max_pool2d(x, (3, 2), (2, 1)),
+        lambda draw: (draw(3, 17, 40),),
+    ),
     "lru": Case(
         "(a[..., t, d], x[..., t, d], h0[..., d]) -> h[..., t, d]"
         " = a*h[t - 1, d] + x; h[-1, d] = h0",

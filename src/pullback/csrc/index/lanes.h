@@ -300,24 +300,41 @@ PULLBACK_INLINE Value<Stored> load_apart(const char* from, int64_t step, int64_t
 }
 
 #if __has_builtin(__builtin_shufflevector)
-/// Every so many elements of as many vectors, which lie one after the other.
-template <int factor, int... lane>
-PULLBACK_INLINE Real take_every(const char* from, std::integer_sequence<int, lane...>) {
-  constexpr auto vector = lanes * int64_t{sizeof(Compute)};
-  const Real first = load<Compute>(from), second = load<Compute>(from + vector);
+/// Every so many elements of as many vectors, which lie one after the other; `part` loads each.
+template <int factor, class Part, int... lane>
+PULLBACK_INLINE Real take_every(Part part, std::integer_sequence<int, lane...>) {
+  const Real first = part(0), second = part(1);
   constexpr int pair = 2 * lanes;
   const Real low = __builtin_shufflevector(first, second, (lane * factor) % pair...);
   if constexpr (factor == 2) return low;
-  const Real third = load<Compute>(from + 2 * vector);
+  const Real third = part(2);
   if constexpr (factor == 3) {
     return __builtin_shufflevector(low, third,
                                    (lane * 3 < pair ? lane : lanes + (lane * 3 - pair) % lanes)...);
   }
-  const Real fourth = load<Compute>(from + 3 * vector);
+  const Real fourth = part(3);
   const Real high = __builtin_shufflevector(third, fourth, (lane * factor) % pair...);
   return __builtin_shufflevector(low, high, (lane * 4 < pair ? lane : lanes + lane)...);
 }
 #endif
+
+/// The same at an edge. A function: written out in every place, it would take seconds to compile.
+template <class Stored, int factor>
+[[gnu::noinline]] Value<Stored> load_every_edge(const char* from, int64_t step, int64_t first,
+                                                int64_t size) {
+#if __has_builtin(__builtin_shufflevector)
+  if constexpr (__is_same(Stored, Compute) && is_masked<Compute>) {
+    constexpr auto vector = lanes * int64_t{sizeof(Compute)};
+    const auto part = [&](int k) {
+      return load_edge<Compute>(from + k * vector, first + k * lanes, size);
+    };
+    if (step == factor * int64_t{sizeof(Stored)}) {
+      return take_every<factor>(part, std::make_integer_sequence<int, lanes>{});
+    }
+  }
+#endif
+  return load_apart<Stored>(from, step, first, factor, size);
+}
 
 /// Elements at every second to fourth place, `step` bytes apart; 0 outside the size.
 template <class Stored, int factor>
@@ -325,13 +342,15 @@ PULLBACK_INLINE Value<Stored> load_every(const char* from, int64_t step, int64_t
                                          int64_t size) {
 #if __has_builtin(__builtin_shufflevector)
   if constexpr (__is_same(Stored, Compute)) {
+    constexpr auto vector = lanes * int64_t{sizeof(Compute)};
     const bool is_dense = step == factor * int64_t{sizeof(Stored)};
     if (is_dense && first >= 0 && first + factor * lanes <= size) {
-      return take_every<factor>(from, std::make_integer_sequence<int, lanes>{});
+      const auto part = [&](int k) { return load<Compute>(from + k * vector); };
+      return take_every<factor>(part, std::make_integer_sequence<int, lanes>{});
     }
   }
 #endif
-  return load_apart<Stored>(from, step, first, factor, size);
+  return load_every_edge<Stored, factor>(from, step, first, size);
 }
 
 PULLBACK_INLINE Whole clamped(Whole place, int64_t size) {
@@ -352,6 +371,49 @@ PULLBACK_INLINE Value<Stored> load_at(const char* from, int64_t step, Whole plac
     packed[k] = element;
   }
   return unpack<Stored>(packed);
+}
+
+/// Adds the first `count` lanes for which `counts` is true, each at places of its own.
+template <class Stored, int dims, class Counts>
+PULLBACK_INLINE void add_where(char* to, const int64_t (&steps)[dims], const Whole (&places)[dims],
+                               Real value, int64_t count, Counts counts) {
+  // Numbers one by one: vectors of 64-bit ones fill several registers, and take twice as long.
+  int64_t own[dims][lanes];
+  for (int d = 0; d < dims; ++d) __builtin_memcpy(own[d], &places[d], sizeof own[d]);
+  Stored more[lanes];
+  __builtin_memcpy(more, &value, sizeof more);
+  const int last = int(least(count, lanes));
+  for (int k = 0; k < last; ++k) {
+    if (!counts(k)) continue;
+    char* element = to;
+    for (int d = 0; d < dims; ++d) element += own[d][k] * steps[d];
+    Stored total;
+    __builtin_memcpy(&total, element, sizeof total);
+    total += more[k];
+    __builtin_memcpy(element, &total, sizeof total);
+  }
+}
+
+/// Adds the first `count` lanes: of some dimensions each says where, and an element more is so many
+/// bytes.
+template <class Stored, int dims>
+PULLBACK_INLINE void add_at(char* to, const int64_t (&steps)[dims], const Whole (&places)[dims],
+                            Real value, int64_t count) {
+  add_where<Stored>(to, steps, places, value, count, [](int) { return true; });
+}
+
+/// The same of those for which all of some numbers are inside of their sizes.
+template <class Stored, int dims, int guards>
+PULLBACK_INLINE void add_at(char* to, const int64_t (&steps)[dims], const Whole (&places)[dims],
+                            Real value, int64_t count, const int64_t (&sizes)[guards],
+                            const Whole (&guarded)[guards]) {
+  int64_t own[guards][lanes];
+  for (int d = 0; d < guards; ++d) __builtin_memcpy(own[d], &guarded[d], sizeof own[d]);
+  add_where<Stored>(to, steps, places, value, count, [&](int k) {
+    bool counts = true;
+    for (int d = 0; d < guards; ++d) counts &= inside(own[d][k], sizes[d]);
+    return counts;
+  });
 }
 
 /// The first `count` lanes.

@@ -12,12 +12,15 @@ from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops.accumulate import APART, END
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KernelSetting, Nest, Output
-from pullback.kernels.loops.sums import count_written
+from pullback.kernels.loops.outputs import indices_of
+from pullback.kernels.loops.sums import MOST_WRITTEN, count_written
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
     from pullback.kernels.loops.scope import Scope
 
+# Values that are written out side by side, at most.
+MOST_COPIES = 16
 # A machine may be so much emptier where each thread computes several rows.
 EMPTIER = 2.0
 # From so many rows on they go side by side: those beyond the last one are computed for nothing.
@@ -47,6 +50,26 @@ def count_copies(outputs: Sequence[Output], small: Sequence[str], setting: Kerne
         math.prod(extents.number(ranges.size(i)) or 1 for i in output.indices if i in small)
         for output in outputs
     )
+
+
+def find_small(outputs: Sequence[Output], setting: KernelSetting) -> list[str]:
+    """Return the indices that are written out: of so few values, and always as many."""
+    extents, ranges = Extents(setting.known), Ranges(setting.ranges)
+    small: list[str] = []
+    for index in sorted(
+        indices_of(outputs), key=lambda i: (extents.number(ranges.size(i)) or 0, i)
+    ):
+        number = extents.number(ranges.size(index))
+        copies = math.prod(extents.number(ranges.size(i)) or 1 for i in small)
+        if index in setting.rows:
+            continue
+        if number is not None and number <= MOST_WRITTEN and number * copies <= MOST_COPIES:
+            small.append(index)
+    if count_copies(outputs, small, setting) > MOST_COPIES:
+        # There would be no registers for all of them, and for nothing where none shares a read.
+        reads = [each for each in in_order([o.node for o in outputs]) if each.op == READ]
+        small = [index for index in small if any(index not in read.free for read in reads)]
+    return small
 
 
 def widen(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) -> Iterator[Nest]:

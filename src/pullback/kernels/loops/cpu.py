@@ -28,6 +28,7 @@ LANES = "pullback_index_lanes"
 class Cpu(Target):
     """A CPU; the lanes are those of the widest registers."""
 
+    pushed = 24
     ahead = 16
     entered = 30
     shortest = 8

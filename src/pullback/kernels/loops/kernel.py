@@ -13,6 +13,7 @@ from pullback.kernels.loops.emit import Emitter
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
+from pullback.kernels.loops.pushes import Pushes
 from pullback.kernels.loops.rows import Buffered, KeptRows
 from pullback.kernels.loops.scope import RefusedLoops, Scope
 from pullback.kernels.loops.scratch import TaskMemory
@@ -78,7 +79,8 @@ class KernelWriter:
         nest, emitter = self.nest, self.emitter
         top = emitter.here
         emitter.divisors.see(output.node for output in nest.outputs)
-        loops = [*nest.outer, *([nest.over] if nest.over and not nest.is_split else [])]
+        around = [nest.over] if nest.over and not nest.is_split else nest.entries
+        loops = [*nest.outer, *around]
         if nest.is_split:
             emitter.split = frozenset(output.node for output in nest.outputs)
         row = Scope(indices=frozenset(loops), trips=nest.trips(loops, self.ranges))
@@ -145,7 +147,7 @@ class KernelWriter:
             tile, rows = str(self.nest.tile), self.nest.rows
             fits = f"{self.emitter.variables[tile]} + {rows} <= {self.size(tile)}"
             self.emitter.here.tests[fits] = None
-        self.emitter.prepare([output.node for output in outputs])
+        self.emitter.prepare([*(output.node for output in outputs), *self.nest.decided])
         if self.nest.in_place:
             for output in outputs:
                 for copy in self.emitter.copies(frozenset(output.indices)):
@@ -158,7 +160,11 @@ class KernelWriter:
                 value = self.value_of_rows(output, copy)
                 if output.node.type == "int" and "int" not in output.dtype:
                     value = f"real({value})"
-                if not self.nest.is_total(output):
+                if self.nest.pushes:
+                    Pushes(self.emitter, self.nest, self.operand(output)).write(
+                        copy, value, edge=edge
+                    )
+                elif not self.nest.is_total(output):
                     self.store(output, copy, value, edge=edge)
                 else:
                     self.add(place, output, copy, value, edge=edge)
@@ -249,6 +255,9 @@ class KernelWriter:
         body = [*self.tasks(), *row.code]
         if nest.over:
             body = self.chunk(row.code)
+        elif nest.pushes:
+            pushes = Pushes(emitter, nest, self.operand(nest.outputs[0]))
+            body = [*self.tasks(), *pushes.task(row.code)]
         size = "0" if nest.lane is None else self.size(nest.lane)
         opening = [
             f"[[maybe_unused]] const int64_t last_lane = {size};",

@@ -9,6 +9,7 @@ from itertools import groupby
 from pullback.define.math.fronts import Fronts
 from pullback.define.math.index import Affine, at
 from pullback.define.math.node import Node
+from pullback.define.math.node import index as index_node
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import reads_of
 from pullback.kernels.loops.extents import Extents
@@ -89,6 +90,10 @@ class Nest:
             the others, which run back.
         in_place: whether outputs may be what is read, so that all values of a row, and of a vector,
             are computed before any is written.
+        pushes: of a task that adds each value where data says, in a part of the output that is its
+            own: for the indices that have no loop, where that is.
+        guards: places that have to be inside of such a size for a value to be added.
+        entries: the indices that such a task goes through, but for the lanes'.
     """
 
     outputs: tuple[Output, ...]
@@ -112,6 +117,9 @@ class Nest:
     fronts: Fronts | None = None
     checkpoints: Checkpoints | None = None
     in_place: bool = False
+    pushes: Mapping[str, Affine] = field(default_factory=dict[str, Affine])
+    guards: tuple[tuple[Affine, Affine], ...] = ()
+    entries: tuple[str, ...] = ()
 
     def stages(self, outputs: Iterable[Output]) -> Iterator[tuple[Output, ...]]:
         """Yield the outputs of a step that are computed together, in an order that has all there.
@@ -148,9 +156,15 @@ class Nest:
         return tuple((ranges.size(index), rows.get(index, 1)) for index in outer)
 
     @property
+    def decided(self) -> list[Node]:
+        """Where data says that a value is added, and what has to be inside for that."""
+        places = *self.pushes.values(), *(place for place, _ in self.guards)
+        return [index_node(place) for place in places]
+
+    @property
     def shares_lanes(self) -> bool:
         """Whether a task runs over a part of the lanes' index and not over all of it."""
-        if self.sequential or self.block:
+        if self.sequential or self.block or self.pushes:
             return self.block > 0
         return self.lane is not None and not self.outer and (self.over is None or self.is_split)
 
@@ -161,7 +175,7 @@ class Nest:
     def is_of_row(self, output: Output) -> bool:
         """Return whether an output lacks the lane that others have: it is written once a row."""
         is_row = not self.sequential and self.over is None and self.lane is not None
-        return is_row and self.lane not in output.indices
+        return is_row and not self.pushes and self.lane not in output.indices
 
     @property
     def falls(self) -> bool:

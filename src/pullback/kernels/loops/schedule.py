@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +10,8 @@ from pullback.define.math.index import at
 from pullback.define.math.node import Node, in_order
 from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops import sums, worth
-from pullback.kernels.loops.abreast import count_copies, place_beside, stack, widen
+from pullback.kernels.loops.abreast import count_copies, find_small, place_beside, stack, widen
+from pullback.kernels.loops.choices import write_choices
 from pullback.kernels.loops.cost import count_operations, estimate_cost
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.hoisted import SHARED, Hoisted
@@ -24,9 +24,8 @@ from pullback.kernels.loops.scope import RefusedLoops
 from pullback.kernels.loops.segments import Segments
 from pullback.kernels.loops.target import Target
 from pullback.kernels.loops.tiles import hold, tile
+from pullback.kernels.loops.windows import Windows
 
-# Values that are written out side by side, at most.
-MOST_COPIES = 16
 # Whole numbers up to twice this are real numbers of 32 bits.
 EXACT = 2**23
 # Less work than this may be done more than once.
@@ -97,8 +96,9 @@ def choose_schedule(
         worth.require_no_contraction(outputs, setting.ranges, sizes)
     reasons: list[str] = []
     found = [*make_all(candidates(outputs, setting, sizes), setting, sizes, reasons)]
-    if (phases := write_phases(outputs, setting)) != [*outputs]:
-        found += make_all(candidates(phases, setting, sizes), setting, sizes, reasons)
+    for write in (write_phases, write_choices):
+        if (others := write(outputs, setting)) != [*outputs]:
+            found += make_all(candidates(others, setting, sizes), setting, sizes, reasons)
     needed = max(1.0, worth.count_needed(outputs, setting.ranges, sizes)) / setting.target.lanes
 
     def does_much(times: float, made: Schedule) -> bool:
@@ -165,7 +165,7 @@ class Candidate:
         return Schedule(
             steps=tuple(steps),
             family=worth.SCATTER
-            if setting.segments
+            if setting.segments or self.nests[0][0].pushes
             else worth.name_family(nodes, self.nests[0][0].lane),
             candidate=self,
             segments=setting.segments,
@@ -190,6 +190,7 @@ def candidates(
     for nest in nests(outputs, setting, sizes):
         yield Candidate(nests=((nest, ()),), setting=setting)
     yield from peel(outputs, setting, sizes)
+    yield from push(outputs, setting, sizes)
     yield from sort(outputs, setting, sizes)
 
 
@@ -201,7 +202,7 @@ def nests(
 ) -> Iterator[Nest]:
     """Yield the nests that compute some outputs."""
     indices = list(dict.fromkeys(i for output in outputs for i in output.indices))
-    small = find_small(indices, setting)
+    small = find_small(outputs, setting)
     shared = [i for i in indices if all(i in output.indices for output in outputs)]
     if wide := [i for i in indices if i not in shared and i not in small]:
         lies = all(wide[0] not in output.indices[:-1] for output in outputs)
@@ -222,20 +223,6 @@ def nests(
         yield from stack(nest, setting, sizes)
         yield from tile(nest, setting, sizes)
     yield from hold(outputs, shared, setting, over)
-
-
-def find_small(indices: Iterable[str], setting: KernelSetting) -> list[str]:
-    """Return the indices that are written out: of so few values, and always as many."""
-    extents, ranges = Extents(setting.known), Ranges(setting.ranges)
-    small: list[str] = []
-    for index in sorted(indices, key=lambda i: (extents.number(ranges.size(i)) or 0, i)):
-        number = extents.number(ranges.size(index))
-        copies = math.prod(extents.number(ranges.size(i)) or 1 for i in small)
-        if index in setting.rows:
-            continue
-        if number is not None and number <= sums.MOST_WRITTEN and number * copies <= MOST_COPIES:
-            small.append(index)
-    return small
 
 
 def nest_of(  # noqa: PLR0913, PLR0917  (the parts of a nest)
@@ -308,7 +295,7 @@ def peel(
         body = graph.rename_index(node.args[0], node.bound, index)
         totals.append(replace(total, node=body))
         others[node] = graph.read(total.name, map(at, indices))
-    small = find_small(indices_of(outputs), setting)
+    small = find_small(outputs, setting)
     if len({frozenset(t.indices) - {*small} for t in totals}) != 1:
         return
     is_alike = len({frozenset(t.indices) for t in totals}) == 1
@@ -349,6 +336,22 @@ def hoist(
                 return
             found, own = [*found, *way.nests], way.setting
         yield Candidate(nests=tuple(found), setting=own)
+
+
+def push(
+    outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
+) -> Iterator[Candidate]:
+    """Yield the schedules in which each window adds what it has where data says."""
+    windows = Windows(outputs, setting)
+    if not setting.target.pushed:
+        return
+    windows.push()
+    first, setting = [(nest, ()) for nest in windows.nests], windows.setting
+    if first and not windows.outputs:
+        yield Candidate(nests=tuple(first), setting=setting)
+    elif first:
+        for nest in nests(windows.outputs, setting, sizes):
+            yield Candidate(nests=(*first, (nest, ())), setting=setting)
 
 
 def segment(

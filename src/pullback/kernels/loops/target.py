@@ -41,6 +41,8 @@ class Target(ABC):
     # that several lanes share, one of every second element for each, and one of which another part
     # lies in a far place.
     gathered, apart, divided, every, far = 24, 0, 6, 2, 6
+    # What it costs to add the elements of a vector where each says; 0 if tasks cannot do that.
+    pushed = 0
     # What a vector costs that is stored where elements are apart, each in a page of its own or not.
     stored_far, stored_apart = 450, 16
     # Whether passes over a row keep what they read of it: else each reads the cache.
