@@ -303,17 +303,22 @@ def in_order(
 ) -> Iterator[Node]:
     """Yield every node once, operands first."""
     seen: set[Node] = set()
-    stack = [(root, False) for root in reversed(list(roots))]
+    # A node is below its operands, with None above it: then all of them have been yielded.
+    stack: list[Node | None] = [*roots]
+    stack.reverse()
     while stack:
-        node, ready = stack.pop()
-        if node in seen:
+        node = stack.pop()
+        if node is None:
+            node = stack.pop()
+            assert node
+        elif node in seen:
             continue
-        if ready:
-            seen.add(node)
-            yield node
-        else:
-            stack.append((node, True))
-            stack += [(arg, False) for arg in reversed(operands(node)) if arg not in seen]
+        elif args := operands(node):
+            stack += (node, None)
+            stack += args[::-1]
+            continue
+        seen.add(node)
+        yield node
 
 
 def names_read(roots: Iterable[Node]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from weakref import WeakKeyDictionary
 
 from pullback.define.math import node as graph
 from pullback.define.math.index import Affine, is_fixed, is_size, never_negative, size
@@ -20,6 +21,8 @@ class Ranges:
         self.sizes = dict(sizes or {})
         self.order: dict[str, int] = {}
         self._opened: dict[tuple[str, Affine], list[str]] = {}
+        # Bodies that are asked for again, as long as there is the reduction.
+        self._bodies = WeakKeyDictionary[Node, tuple[str, Node]]()
 
     def size(self, index: str) -> Affine:
         """Return how far an index runs."""
@@ -45,12 +48,17 @@ class Ranges:
                 of this range and nesting have the same one, and what they share stays shared;
                 but for one that has that index already, in the body of another: it has the next.
         """
+        if not alone and reduction in self._bodies:
+            return self._bodies[reduction]
         known = [] if alone else self._opened.setdefault((reduction.bound, reduction.size), [])
         name = next((name for name in known if name not in reduction.free), None)
         if name is None:
             name = self.fresh(reduction.size)
             known.append(name)
-        return name, graph.rename_index(reduction.args[0], reduction.bound, name)
+        found = name, graph.rename_index(reduction.args[0], reduction.bound, name)
+        if not alone:
+            self._bodies[reduction] = found
+        return found
 
     def inside(self, place: Affine, extent: Affine) -> Node:
         """Return the guard 0 <= place < extent, or True or False where that is certain."""

@@ -300,7 +300,9 @@ def rewrite_nodes(
     def again(node: Node, args: tuple[Node, ...]) -> Node:
         if node.op in REDUCTIONS:
             index, body = ranges.opened(node, alone=False)
-            if simplifies and args[0] is not body:
+            if args[0] is body:
+                return node
+            if simplifies:
                 return _reduce(node.op, index, args[0], ranges)
             return close(node.op, index, node.size, args[0])
         if node.op in PLACED:
