@@ -323,10 +323,10 @@ template <class Stored, int factor>
 [[gnu::noinline]] Value<Stored> load_every_edge(const char* from, int64_t step, int64_t first,
                                                 int64_t size) {
 #if __has_builtin(__builtin_shufflevector)
-  if constexpr (__is_same(Stored, Compute) && is_masked<Compute>) {
-    constexpr auto vector = lanes * int64_t{sizeof(Compute)};
+  if constexpr (__is_same(Value<Stored>, Real) && is_masked<Carrier<Stored>>) {
+    constexpr auto vector = lanes * int64_t{sizeof(Stored)};
     const auto part = [&](int k) {
-      return load_edge<Compute>(from + k * vector, first + k * lanes, size);
+      return load_edge<Stored>(from + k * vector, first + k * lanes, size);
     };
     if (step == factor * int64_t{sizeof(Stored)}) {
       return take_every<factor>(part, std::make_integer_sequence<int, lanes>{});
@@ -341,11 +341,11 @@ template <class Stored, int factor>
 PULLBACK_INLINE Value<Stored> load_every(const char* from, int64_t step, int64_t first,
                                          int64_t size) {
 #if __has_builtin(__builtin_shufflevector)
-  if constexpr (__is_same(Stored, Compute)) {
-    constexpr auto vector = lanes * int64_t{sizeof(Compute)};
+  if constexpr (__is_same(Value<Stored>, Real)) {
+    constexpr auto vector = lanes * int64_t{sizeof(Stored)};
     const bool is_dense = step == factor * int64_t{sizeof(Stored)};
     if (is_dense && first >= 0 && first + factor * lanes <= size) {
-      const auto part = [&](int k) { return load<Compute>(from + k * vector); };
+      const auto part = [&](int k) { return load<Stored>(from + k * vector); };
       return take_every<factor>(part, std::make_integer_sequence<int, lanes>{});
     }
   }

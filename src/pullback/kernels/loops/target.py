@@ -40,7 +40,7 @@ class Target(ABC):
     # What a vector costs that is gathered, one whose elements are not neighbours, one of neighbours
     # that several lanes share, one of every second element for each, and one of which another part
     # lies in a far place.
-    gathered, apart, divided, every, far = 24, 0, 6, 2, 6
+    gathered, apart, divided, every, far = 24, 0, 6, 1, 6
     # What it costs to add the elements of a vector where each says; 0 if tasks cannot do that.
     pushed = 0
     # What a vector costs that is stored where elements are apart, each in a page of its own or not.
