@@ -53,7 +53,7 @@ class Windows:
                     node=node,
                     dtype=self.setting.target.real,
                 )
-                if key not in known and self.has_pushed(part):
+                if node.op == SUM and key not in known and self.has_pushed(part):
                     known[key] = graph.read(part.name, map(at, part.indices))
                     self.see(part)
                 if key in known:
