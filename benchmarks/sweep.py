@@ -261,7 +261,7 @@ def ways_of(way: str, point: Point) -> tuple[str, ...]:
         return ("one loop",)
     plan = operator.plan(*inputs_of(point.ladder, point.sizes))
     names = list(dict.fromkeys(step.operator for step in plan.steps))
-    chosen = names[way == "backward"]
+    chosen = names[1 if way == "backward" else 0]
     return tuple(f"{s.way} ({s.reason})" for s in plan.steps if s.operator == chosen)
 
 

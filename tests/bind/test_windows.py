@@ -81,12 +81,21 @@ def test_values_and_gradients_are_those_of_pytorch(name: str, seed: int) -> None
             assert torch.equal(found[0], found[2])
 
 
-def test_what_data_sends_outside_is_added_nowhere(seed: int) -> None:
-    """A place outside of its window would be in memory that is not the tensor's. Costs 2 s."""
+# Windows that are said by comparisons, and by what is padded: of the latter each adds its own.
+SENT = {
+    "compared": "t == 2*i + k[c, i] and t - 2*i >= 0 and t - 2*i < 3, g[c, i]*w[0], 0",
+    "padded": "t == 2*i + k[c, i], g[c, i]*pad(w[t - 2*i]), 0",
+}
+
+
+@pytest.mark.parametrize("window", SENT)
+def test_what_data_sends_outside_is_added_nowhere(window: str, seed: int) -> None:
+    """A place outside of its window would be in memory that is not the tensor's. Costs 2 s each."""
     op = pb.operator(
-        "test::sent(g[c, i], k[c, i]: int64, x[t]) -> y[c, t]"
-        " = sum[i](where(t == 2*i + k[c, i] and t - 2*i >= 0 and t - 2*i < 3, g[c, i], 0))"
+        f"test::sent_{window}(g[c, i], k[c, i]: int64, x[t], w[3]) -> y[c, t]"
+        f" = sum[i](where({SENT[window]}))"
     )
+    w = torch.ones(3)
     for many, length in ((1, 1), (9, 17), (40, 90)):
         g, k = torch.randn(5, many), torch.randint(-9, 12, (5, many))
         want = torch.zeros(5, length)
@@ -94,7 +103,7 @@ def test_what_data_sends_outside_is_added_nowhere(seed: int) -> None:
         is_added = (k >= 0) & (k < 3) & (places < length)
         for c, i in is_added.nonzero().tolist():
             want[c, places[c, i]] += g[c, i]
-        torch.testing.assert_close(op(g, k, torch.zeros(length)), want)
+        torch.testing.assert_close(op(g, k, torch.zeros(length), w), want)
 
 
 @pytest.mark.parametrize("sizes", [(8, 64, 56), (4, 16, 65), (500, 1, 8), (1, 64, 128)])

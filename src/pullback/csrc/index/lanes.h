@@ -374,20 +374,20 @@ PULLBACK_INLINE Value<Stored> load_at(const char* from, int64_t step, Whole plac
 }
 
 /// Adds the first `count` lanes for which `counts` is true, each at places of its own.
-template <class Stored, int dims, class Counts>
+template <int dims, class Counts>
 PULLBACK_INLINE void add_where(char* to, const int64_t (&steps)[dims], const Whole (&places)[dims],
                                Real value, int64_t count, Counts counts) {
   // Numbers one by one: vectors of 64-bit ones fill several registers, and take twice as long.
   int64_t own[dims][lanes];
   for (int d = 0; d < dims; ++d) __builtin_memcpy(own[d], &places[d], sizeof own[d]);
-  Stored more[lanes];
+  Compute more[lanes];
   __builtin_memcpy(more, &value, sizeof more);
   const int last = int(least(count, lanes));
   for (int k = 0; k < last; ++k) {
     if (!counts(k)) continue;
     char* element = to;
     for (int d = 0; d < dims; ++d) element += own[d][k] * steps[d];
-    Stored total;
+    Compute total;
     __builtin_memcpy(&total, element, sizeof total);
     total += more[k];
     __builtin_memcpy(element, &total, sizeof total);
@@ -396,20 +396,20 @@ PULLBACK_INLINE void add_where(char* to, const int64_t (&steps)[dims], const Who
 
 /// Adds the first `count` lanes: of some dimensions each says where, and an element more is so many
 /// bytes.
-template <class Stored, int dims>
+template <int dims>
 PULLBACK_INLINE void add_at(char* to, const int64_t (&steps)[dims], const Whole (&places)[dims],
                             Real value, int64_t count) {
-  add_where<Stored>(to, steps, places, value, count, [](int) { return true; });
+  add_where(to, steps, places, value, count, [](int) { return true; });
 }
 
 /// The same of those for which all of some numbers are inside of their sizes.
-template <class Stored, int dims, int guards>
+template <int dims, int guards>
 PULLBACK_INLINE void add_at(char* to, const int64_t (&steps)[dims], const Whole (&places)[dims],
                             Real value, int64_t count, const int64_t (&sizes)[guards],
                             const Whole (&guarded)[guards]) {
   int64_t own[guards][lanes];
   for (int d = 0; d < guards; ++d) __builtin_memcpy(own[d], &guarded[d], sizeof own[d]);
-  add_where<Stored>(to, steps, places, value, count, [&](int k) {
+  add_where(to, steps, places, value, count, [&](int k) {
     bool counts = true;
     for (int d = 0; d < guards; ++d) counts &= inside(own[d][k], sizes[d]);
     return counts;

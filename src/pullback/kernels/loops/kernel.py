@@ -161,9 +161,7 @@ class KernelWriter:
                 if output.node.type == "int" and "int" not in output.dtype:
                     value = f"real({value})"
                 if self.nest.pushes:
-                    Pushes(self.emitter, self.nest, self.operand(output)).write(
-                        copy, value, edge=edge
-                    )
+                    Pushes(self, output).write(copy, value, edge=edge)
                 elif not self.nest.is_total(output):
                     self.store(output, copy, value, edge=edge)
                 else:
@@ -256,8 +254,7 @@ class KernelWriter:
         if nest.over:
             body = self.chunk(row.code)
         elif nest.pushes:
-            pushes = Pushes(emitter, nest, self.operand(nest.outputs[0]))
-            body = [*self.tasks(), *pushes.task(row.code)]
+            body = [*self.tasks(), *Pushes(self, nest.outputs[0]).task(row.code)]
         size = "0" if nest.lane is None else self.size(nest.lane)
         opening = [
             f"[[maybe_unused]] const int64_t last_lane = {size};",

@@ -342,9 +342,9 @@ def push(
     outputs: Sequence[Output], setting: KernelSetting, sizes: Mapping[str, int]
 ) -> Iterator[Candidate]:
     """Yield the schedules in which each window adds what it has where data says."""
-    windows = Windows(outputs, setting)
     if not setting.target.pushed:
         return
+    windows = Windows(outputs, setting)
     windows.push()
     first, setting = [(nest, ()) for nest in windows.nests], windows.setting
     if first and not windows.outputs:

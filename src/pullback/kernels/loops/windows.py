@@ -46,6 +46,8 @@ class Windows:
                 continue
             others: dict[Node, Node] = {}
             for node in in_order([output.node], outside_reductions):
+                if node.op != SUM:
+                    continue
                 key = node, output.indices
                 part = replace(
                     output,
@@ -53,7 +55,7 @@ class Windows:
                     node=node,
                     dtype=self.setting.target.real,
                 )
-                if node.op == SUM and key not in known and self.has_pushed(part):
+                if key not in known and self.has_pushed(part):
                     known[key] = graph.read(part.name, map(at, part.indices))
                     self.see(part)
                 if key in known:
@@ -85,6 +87,8 @@ class Windows:
 
 def push(output: Output, node: Node, factor: float, ranges: Ranges) -> Nest | None:
     """Return the loops over what a sum adds to an output; None if it is not over windows."""
+    if not any(c.op in (EQUAL, INSIDE) and c.places[0].nodes for c in in_order([node])):
+        return None  # as of most sums: nothing is opened for them
     product = product_of(read_in_order(node, output.indices, ranges))
     scatter = scatter_of(product, {index: ranges.size(index) for index in output.indices})
     if scatter is None or not all(place.nodes for _, place in scatter.places):
