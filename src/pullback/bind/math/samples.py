@@ -15,12 +15,15 @@ from pullback.define.line import Scalar
 from pullback.define.line import Tensor as TensorSpec
 from pullback.define.math import extents, required
 from pullback.define.math.formula import SCALAR_TYPES, Formula
-from pullback.define.math.index import BATCH
+from pullback.define.math.index import BATCH, Affine
 from pullback.define.math.node import READ, in_order
+from pullback.define.math.sizes import dimensions_used
 from pullback.diagnostic import PullbackError
 
 # Sizes of the dimensions in turn, repeated if there are more: around the widths of vectors.
 PATTERNS = ((5, 4, 3, 2), (19, 17, 2, 3), (33, 3, 18), (2, 35, 3), (1,), (4, 4), (7, 6, 5, 4, 3, 2))
+# How much larger a dimension is made than the patterns say, at most.
+MOST_MORE = 1024
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 30.0)
 
 
@@ -68,6 +71,8 @@ def sizes_for(
     names = [name for name in (*line.dimensions, *indexed.counts) if name not in indexed.sizes]
     own = dict(zip(names, itertools.cycle(pattern), strict=False))
     own = {name: fixed.get(name, size) for name, size in own.items()}
+    for size in indexed.sizes.values():
+        own |= grow_until_read(size, own, fixed)
     for index, size in indexed.sizes.items():
         value = extents.evaluate_size(size, own)
         if value is None or value < 0:
@@ -80,6 +85,24 @@ def sizes_for(
     except PullbackError:
         return None
     return known
+
+
+def grow_until_read(
+    size: Affine, own: Mapping[str, int], fixed: Mapping[str, int]
+) -> dict[str, int]:
+    """Return larger sizes with which an index has two values, if it has none with some others.
+
+    A window of 64 elements does not fit a tensor of 35.
+    """
+    value = extents.evaluate_size(size, own)
+    if value is None or value > 0:
+        return {}
+    for name in sorted(dimensions_used((), [size]) & own.keys() - fixed.keys()):
+        for more in range(1, MOST_MORE):
+            grown = own[name] + more
+            if (extents.evaluate_size(size, {**own, name: grown}) or 0) > 1:
+                return {name: grown}
+    return {}
 
 
 def draw_argument(  # noqa: PLR0913, PLR0917  (what an argument depends on)

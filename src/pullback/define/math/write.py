@@ -96,15 +96,20 @@ class _StatementWriter(show.Printer):
         self.labels = {tensor.name: tensor.labels for tensor in line.tensors}
         self.labels |= {state.name: state.indices for state in states}
         self.facts = FormulaFacts({}, ())
-        self.sizes, unclear = _bound_sizes(roots)
+        self.sizes, self.unclear = _bound_sizes(roots)
         self.first: dict[Form, Node] = {}
         self.named: dict[Form, str] = {}
-        self._name(unclear)
+        self._name()
 
     # --- names
 
     def form(self, node: Node) -> Form:
-        """Return what nodes share that are equal but for the names of indices of equal ranges."""
+        """Return what nodes share that are equal but for the names of indices of equal ranges.
+
+        One that stands in two sums, over different ranges, shares it with none.
+        """
+        if node in self.unclear:
+            return -node.serial, ()
         number, indices = self.facts.identity(node)
         return number, tuple(self.extent(node, index) for index in indices)
 
@@ -121,20 +126,20 @@ class _StatementWriter(show.Printer):
         shown = node.args[1:] if self.is_padded(node) else node.args
         return tuple(self.same(arg) for arg in shown)
 
-    def _name(self, unclear: set[Node]) -> None:
+    def _name(self) -> None:
         """Give a name to what would be printed more than once, and to what is too deep to print."""
         roots = [self.same(root) for root in self.roots]
         self.order = list(in_order(roots, self.operands))
         deep = dict[Node, int]()
         for node in self.order:
             deep[node] = 1 + max((deep[arg] for arg in self.operands(node)), default=0)
-            if deep[node] > DEEPEST and node not in unclear and _is_worth_a_name(node):
+            if deep[node] > DEEPEST and node not in self.unclear and _is_worth_a_name(node):
                 self.named[self.form(node)] = ""
                 deep[node] = 0
         times = Counter(roots)
         for node in reversed(self.order):
             form = self.form(node)
-            if times[node] > 1 and node not in unclear and _is_worth_a_name(node):
+            if times[node] > 1 and node not in self.unclear and _is_worth_a_name(node):
                 self.named[form] = ""
             for arg in self.operands(node):
                 times[arg] += 1 if form in self.named else times[node]
@@ -262,11 +267,11 @@ def _bound_sizes(roots: Iterable[Node]) -> tuple[dict[Node, dict[str, Affine]], 
     while left:
         node, around = left.pop()
         own = {index: extent for index, extent in around.items() if index in node.free}
-        if node in found:
-            if found[node] != own:
-                unclear.add(node)
+        if found.get(node, own) != own and node not in unclear:
+            unclear.add(node)  # and so may be what is in it
+        elif node in found:
             continue
-        found[node] = own
+        found.setdefault(node, own)
         if node.op in REDUCTIONS:
             own = {**own, node.bound: node.size}
         left += [(arg, own) for arg in node.args]

@@ -34,7 +34,8 @@ class Extents:
             return f"int64_t{{{number}}}"
         parts = [f"int64_t{{{size.constant}}}"] if size.constant else []
         parts += [times(self.term(term), factor) for term, factor in size.terms]
-        return parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
+        is_one = len(parts) == 1 and all(factor == 1 for _, factor in size.terms)
+        return parts[0] if is_one else f"({' + '.join(parts)})"
 
     def term(self, term: str | Node) -> str:
         """Return one part of a size in C++."""
