@@ -126,7 +126,7 @@ def leaves(scope: Sequence[str]) -> st.SearchStrategy[Random]:
         if index in scope:
             found.append(plain(name, (index,)))
     if "n" in scope:
-        found += [gathered(), shifted("s", "n", 1), shifted("s", "n", -1)]
+        found += [gathered(), shifted("s", "n", 1), shifted("s", "n", -1), *divided()]
     if {"n", "p"} <= set(scope):
         found.append(windowed())
     return st.sampled_from(found)
@@ -167,6 +167,20 @@ def windowed() -> Random:
         lambda grid: grid.read("s", grid.index("n") - grid.index("p")),
         frozenset("np"),
     )
+
+
+def divided() -> list[Random]:
+    """Reads at places that are divided by a number, or taken modulo one."""
+    places: dict[str, Callable[[Tensor], Tensor]] = {
+        "s[n//2]": lambda n: n // 2,
+        "s[(n + 3)//2]": lambda n: (n + 3) // 2,
+        "pad(s[(2 - n)//3])": lambda n: (2 - n) // 3,
+        "s[n//2 + n % 2]": lambda n: n // 2 + n % 2,
+    }
+    return [
+        Random(text, lambda grid, at=at: grid.read("s", at(grid.index("n"))), frozenset("n"))
+        for text, at in places.items()
+    ]
 
 
 @st.composite

@@ -66,6 +66,12 @@ FORMULAS: dict[str, Callable[..., Tensor]] = {
     "stride(x[h], k[p]) -> y[j] = sum[p](x[2*j + p]*k[p])": (
         lambda x, k: F.conv1d(x[None, None], k[None, None], stride=2)[0, 0]
     ),
+    "nearest(x[h, w]) -> y[i, j] = x[i//2, (j + 1)//3]": (
+        lambda x: x.repeat_interleave(2, 0).repeat_interleave(3, 1)[:, 1:]
+    ),
+    "scaled(x[n, m], s[n, d], t[e]) -> y[n, m] = x*s[n, m//2]*t[m % 3]": (
+        lambda x, s, t: x * s.repeat_interleave(2, 1)[:, :-1] * torch.cat((t, t))[:-1]
+    ),
     "conv2d(x[b, c, h, w], f[a, c, p, q]) -> y[b, a, i, j]"
     " = sum[c, p, q](x[b, c, i + p, j + q]*f[a, c, p, q])": F.conv2d,
     "laplace(u[h, w]) -> y[h, w]"

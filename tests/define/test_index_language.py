@@ -239,8 +239,10 @@ REFUSED = {
 """,
     "PB144": """
 (x[n]) -> y[i, j] = x[i*j]
-(x[n]) -> y[i] = x[i//2]
-(x[n]) -> y[i] = x[i % 2]
+(x[n]) -> y[n] = x[n//size(n)]
+(x[n]) -> y[n] = x[(n + 1) % size(n)]
+(x[n]) -> y[n] = x[n // -2]
+(x[n], i[n]: int64) -> y[n] = x[(i[n] + n)//2]
 (x[n]) -> y[i] = x[i**2]
 (x[n]) -> y[n] = x[n/2]
 (x[n]) -> y[n] = x[1.5]

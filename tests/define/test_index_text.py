@@ -97,6 +97,10 @@ SHAPES = [
     "(x[n]) -> y[] = size(n)",
     "(x[n]) -> y[n] = mean[k](x[k] - n % 2) + (n//3)*n**2",
     "(x[n]) -> y[] = max[i < size(n)//2](x[2*i] - x[2*i + 1])",
+    "(x[n]) -> y[n] = x[n//2]*(n % 2) - x[n - (n + 1)//2] + x[0]*(-(n % 3))*(1 - n//2)",
+    # In its gradient one expression stands in sums over n and m, and over m and n.
+    "(x[n, m], y[m], z[n]) -> (r[n, m], s[n]) = t[n, j < size(m)] = z[0]/(3 + pad(y[j + n]));"
+    " r = x + t[n, m]*t[0, m]; s = sum[j](t[n, j])",
 ]
 
 
@@ -125,11 +129,14 @@ def formulas(draw: st.DrawFn) -> str:
         leaves = [f"x[{n}, {m}]", f"y[{m}]", f"z[{n}]", f"table[idx[{n}], {m}]", "a", "2", "0.5"]
         leaves += [f"pad(x[{n} - 1, {m}])", f"pad(y[{m} + {n}], 1.0)", n, f"idx[{n}]", "size(m)"]
         leaves += [f"where({n} > 0, z[{n} - 1], 0)", "z[0]", f"pad(x[k, 2*{m}])"]
+        leaves += [f"x[{n}//2, ({m} + 1) % 3]", f"pad(y[({m} - {n})//4])", f"({n} + {m}) % 2"]
         kind = draw(st.sampled_from(["leaf", "two", "one", "where", "sum", "sum", "max"]))
         if depth == 0 or kind == "leaf":
             return draw(st.sampled_from(leaves))
         if kind == "two":
-            return f"({inner()} {draw(st.sampled_from('+-*/'))} {inner()})"
+            # A divisor that is 0 outside of a tensor alone would be a number that is refused.
+            both = draw(st.sampled_from(["({} + {})", "({} - {})", "({}*{})", "({}/(3 + {}))"]))
+            return both.format(inner(), inner())
         if kind == "one":
             return draw(st.sampled_from(["-({})", "exp({})", "({})**2", "tanh({})"])).format(
                 inner()

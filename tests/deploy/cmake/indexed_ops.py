@@ -54,6 +54,11 @@ def bumps(x: Tensor, w: Tensor, order: int) -> Tensor:
     )
 
 
+def in_blocks(x: Tensor, s: Tensor, t: Tensor) -> Tensor:
+    places = torch.arange(x.shape[1])
+    return torch.where(x > 0, x * s[:, places // 8] * t[(places + 1) % 3], x)
+
+
 def lru(a: Tensor, x: Tensor, h0: Tensor) -> Tensor:
     states = [h0.expand_as(x[:, 0])]
     for factor, value in zip(a.unbind(1), x.unbind(1), strict=True):
@@ -211,6 +216,12 @@ CASES = {
         "(x[..., h, w]) -> y[..., i, j] = max[p < 3, q < 2](x[..., 2*i + p, j + q])",
         lambda x: torch.nn.functional.max_pool2d(x, (3, 2), (2, 1)),
         lambda draw: (draw(3, 17, 40),),
+    ),
+    # Places that are divided, and taken modulo a number; how many `s` has, each call has to check.
+    "in_blocks": Case(
+        "(x[n, k], s[n, b], t[3]) -> y[n, k] = where(x > 0, x*s[n, k//8]*t[(k + 1) % 3], x)",
+        in_blocks,
+        lambda draw: (draw(5, 43), draw(5, 6), draw(3)),
     ),
     "lru": Case(
         "(a[..., t, d], x[..., t, d], h0[..., d]) -> h[..., t, d]"

@@ -13,9 +13,12 @@ from pullback.bind.dense.space import labels_of
 from pullback.bind.dense.value import Value, align, is_traced, join_axes
 from pullback.define.math import bounds
 from pullback.define.math.bounds import Gather, Maximum
+from pullback.define.math.facts import derive_facts, is_positive
 from pullback.define.math.formula import Formula
-from pullback.define.math.index import Affine, is_size, size
+from pullback.define.math.index import Affine, is_quotient, is_size, size
 from pullback.define.math.node import ARGMAX, INSIDE, Node
+from pullback.define.math.ranges import Ranges
+from pullback.define.math.subscripts import is_data
 from pullback.define.shape import Size
 from pullback.diagnostic import Rule
 
@@ -104,12 +107,22 @@ def compute_inside(dense: Dense, node: Node, env: Env) -> Value:
 
 
 def is_certain(indexed: Formula, gather: Gather) -> bool:
-    """Return whether an index is inside wherever it is selected: of a maximum, or under `pad`."""
-    label = labels_of(indexed.line)[gather.read.name][gather.dimension]
-    guards = [c for c in gather.conditions if c.op == INSIDE and c.places[0] == gather.place]
-    return any(guard.size == size(label) for guard in guards) or all(
-        part.op == ARGMAX for part in gather.place.nodes
-    )
+    """Return whether an index is inside wherever it is selected: of a maximum, or under `pad`.
+
+    One that is divided is looked at in each call, unless conditions around it say that it is.
+    """
+    place = gather.place
+    extent = size(labels_of(indexed.line)[gather.read.name][gather.dimension])
+    guards = [c for c in gather.conditions if c.op == INSIDE and c.places[0] == place]
+    if any(guard.size == extent for guard in guards):
+        return True
+    if is_data(place):
+        return False
+    if not gather.conditions or not any(map(is_quotient, place.nodes)):
+        return True
+    ranges = Ranges({**indexed.sizes, **dict(gather.bound)})
+    facts = [fact for each in gather.conditions for fact in derive_facts(each, True, ranges)]
+    return all(is_positive(end, facts, ranges) for end in (place, extent - 1 - place))
 
 
 def measure(dense: Dense, gather: Gather) -> Size:

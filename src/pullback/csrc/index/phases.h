@@ -10,9 +10,12 @@ template <int divisor>
 PULLBACK_INLINE Whole divided(int64_t first) {
   const int64_t quotient = floor_divide(first, int64_t{divisor});
   const Whole rest = splat(first - quotient * divisor) + numbers<Whole>();
-  constexpr int64_t inverse = (int64_t{1} << 20) / divisor + 1;  // exact for numbers this small
-  static_assert(divisor + lanes < 1 << 9);
-  return splat(quotient) + ((rest * inverse) >> 20);
+  if constexpr (divisor < lanes) {
+    constexpr int64_t inverse = (int64_t{1} << 20) / divisor + 1;  // exact for numbers this small
+    static_assert(divisor + lanes < 1 << 9);
+    return splat(quotient) + ((rest * inverse) >> 20);
+  }
+  return splat(quotient) - ((splat(int64_t{divisor} - 1) - rest) >> 63);  // one more, or not
 }
 
 /// Whether what a division of the lanes' places leaves, moved, is inside a size.
@@ -39,7 +42,9 @@ PULLBACK_INLINE Part repeat_each(Part dense, int64_t rest, std::integer_sequence
   using Places = decltype(dense == dense);  // whole numbers as wide as the elements
   using Place = std::decay_t<decltype(Places{}[0])>;
   const Places lane{Place(k % divisor)...}, before{Place(k / divisor)...};
-  return __builtin_shuffle(dense, before - Places(lane + Place(rest) >= Place(divisor)));
+  // No lane is that far where the next element is in none: a byte holds the number.
+  const Place next = Place(least(divisor - rest, int64_t{sizeof...(k)}));
+  return __builtin_shuffle(dense, before - Places(lane >= next));
 #endif
 }
 
@@ -64,8 +69,14 @@ PULLBACK_INLINE Value<Stored> load_divided(const char* row, int64_t place, int64
 #pragma GCC unroll 8
   for (int part = 0; part < lanes / many; ++part) {
     const int64_t here = place + part * many, quotient = floor_divide(here, int64_t{divisor});
-    const int64_t first = quotient + shift;
+    const int64_t first = quotient + shift, rest = here - quotient * divisor;
     const char* const from = row + first * int64_t{sizeof(Number)};
+    if (divisor >= many && rest + many <= divisor && inside(first, size)) {
+      Number same;
+      __builtin_memcpy(&same, from, sizeof same);
+      parts[part] = same - Part{};
+      continue;
+    }
     Part dense;
     if (__builtin_expect(first >= 0 && first + many <= size, true)) {
       __builtin_memcpy(&dense, from, sizeof dense);
@@ -74,8 +85,7 @@ PULLBACK_INLINE Value<Stored> load_divided(const char* row, int64_t place, int64
       copy_inside<Number, many>(numbers, from, first, size);
       __builtin_memcpy(&dense, numbers, sizeof dense);
     }
-    parts[part] = repeat_each<divisor>(dense, here - quotient * divisor,
-                                       std::make_integer_sequence<int, many>{});
+    parts[part] = repeat_each<divisor>(dense, rest, std::make_integer_sequence<int, many>{});
   }
   return unpack<Stored>(__builtin_bit_cast(Packed<Stored>, parts));
 }

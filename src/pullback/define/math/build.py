@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pullback.define.math import grammar, show, spellings
 from pullback.define.math.functions import ALIASES, TABLE, FunctionRow
+from pullback.define.math.index import is_counted
 from pullback.define.math.node import (
     INDEX,
     NUMBER,
@@ -24,6 +25,7 @@ from pullback.define.math.node import (
     make,
     number,
     place_of,
+    quotient,
 )
 
 # A power with a whole exponent up to this is a product; beyond, it is the library's.
@@ -169,7 +171,7 @@ def simplify(function: FunctionRow, args: tuple[Node, ...], type: Type) -> Node:
         return folded
     if (
         type == "int"
-        and name in ("add", "sub", "neg", "mul")
+        and name in ("add", "sub", "neg", "mul", "floor_divide", "remainder")
         and (place := fold_affine(name, args))
     ):
         return place
@@ -189,10 +191,23 @@ def fold_affine(name: str, args: Sequence[Node]) -> Node | None:
         return None
     if name == "mul" and all(arg.op != NUMBER for arg in args):
         return None
+    if name in ("floor_divide", "remainder"):
+        return fold_quotient(name, *args)
     place = place_of(make(name, tuple(args), None, "int", NONE))
     if not all(map(fits, (place.constant, *(factor for _, factor in place.terms)))):
         raise Misfit(TOO_LARGE)
     return index(place)
+
+
+def fold_quotient(name: str, dividend: Node, divisor: Node) -> Node | None:
+    """Return an index that is divided by a number, or what is left; None if data is, or by data."""
+    if dividend.op != INDEX or divisor.op != NUMBER or divisor.number <= 0:
+        return None
+    [place], by = dividend.places, int(divisor.number)
+    if not is_counted(place):
+        return None
+    whole = quotient(place, by)
+    return index(whole if name == "floor_divide" else place - whole * by)
 
 
 TOO_LARGE = "this whole number does not fit in 64 bits; write it as a real one: 2.0**80"

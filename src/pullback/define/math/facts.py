@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pullback.define.math.index import Affine, never_negative
+from pullback.define.math.index import Affine, never_negative, undivide
 from pullback.define.math.node import Node, place_of
 from pullback.define.math.ranges import Ranges
 
@@ -128,6 +128,7 @@ def _is_contradicted(sums: list[Affine], left: list[Either], ranges: Ranges) -> 
 
 def _follows(place: Affine, facts: Sequence[Affine], ranges: Ranges) -> bool:
     """Return whether a sum of indices is 0 or more because one other is, or two are."""
+    place, facts = undivide(place), [*map(undivide, facts)]
     pairs = (x + y for x, y in itertools.combinations(facts, 2))
     for known in (Affine(0), *facts, *pairs):
         bounds = ranges.bounds(place - known)

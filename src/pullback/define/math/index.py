@@ -116,6 +116,12 @@ class Affine:
         """Subtract another sum, or a number."""
         return self + (-other)
 
+    def __divmod__(self, divisor: int) -> tuple[Affine, Affine]:
+        """Return what is a multiple of a number, divided by it, and what is left."""
+        terms = tuple((term, f // divisor) for term, f in self.terms if f % divisor == 0)
+        whole = Affine(self.constant // divisor, terms)
+        return whole, self - whole * divisor
+
     def __str__(self) -> str:
         terms = [str(term) if factor == 1 else f"{factor}*{term}" for term, factor in self.terms]
         return " + ".join([*terms, str(self.constant)] if self.constant or not terms else terms)
@@ -162,6 +168,67 @@ def never_negative(sizes: Affine) -> bool:
         return never_negative(rest * divisor + least * factor)
     factors = [factor for _, factor in sizes.terms]
     return all(factor > 0 for factor in factors) and sizes.constant + sum(factors) >= 0
+
+
+def is_quotient(node: Node) -> bool:
+    """Return whether a whole number is a place that is divided by a number: `i//2`, `(h + p)//4`.
+
+    What data decides is none, nor is what has one value, `size(n)//2`.
+    """
+    if node.op != "floor_divide" or node.args[0].op != "index" or node.args[1].op != "number":
+        return False
+    return bool(node.free) and node.args[1].number > 0 and is_counted(node.args[0].places[0])
+
+
+def is_counted(place: Affine) -> bool:
+    """Return whether an index is made of indices, sizes and quotients alone, and of no data."""
+    return all(is_fixed(part) or is_quotient(part) for part in place.nodes)
+
+
+def divided(quotient: Node) -> tuple[Affine, int]:
+    """Return which place is divided, and by which number."""
+    return quotient.args[0].places[0], int(quotient.args[1].number)
+
+
+def undivide(place: Affine) -> Affine:
+    """Return a sum that is 0 or more where another one is, without the quotients in that.
+
+    `e//c + r` is where e + c*r is, and `r - e//c` where c*(r + 1) - 1 - e is. What is multiplied,
+    as in `e - c*(e//c)`, stays.
+    """
+    for term in place.nodes:
+        factor = place.factor(term)
+        if abs(factor) == 1 and is_quotient(term):
+            dividend, divisor = divided(term)
+            rest = (place - Affine(0, ((term, factor),))) * divisor
+            more = dividend if factor > 0 else -dividend + (divisor - 1)
+            return undivide(rest + more)
+    return place
+
+
+def take_remainder(place: Affine, quotient: Node) -> tuple[Affine, int] | None:
+    """Return a sum without a remainder, and what that is multiplied by; None if there is none.
+
+    Of `e//c` and e both e is c*(e//c) + r. So of `e - c*(e//c)` nothing is left but r, and of
+    `e - e//c` it is `(c - 1)*(e//c)`. Where both have one sign that would say less of the ends.
+    """
+    dividend, divisor = divided(quotient)
+    own, times = dividend.terms[0]
+    many, odd = divmod(place.factor(own), times)
+    left = place - (dividend - Affine(0, ((quotient, divisor),))) * many
+    if odd or many * place.factor(quotient) >= 0:
+        return None
+    return None if any(left.factor(term) for term, _ in dividend.terms) else (left, many)
+
+
+def split_remainders(place: Affine) -> tuple[Affine, list[tuple[int, int]]]:
+    """Return a sum without its remainders, and of each what it is multiplied by and its divisor."""
+    found = list[tuple[int, int]]()
+    for quotient in filter(is_quotient, place.nodes):
+        if taken := take_remainder(place, quotient):
+            place, many = taken
+            found.append((many, divided(quotient)[1]))
+    return place, found
 
 
 def is_fixed(node: Node) -> bool:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from pullback.define.math.index import Affine, never_negative, size_of
+from pullback.define.math.index import Affine, never_negative, size_of, undivide
 from pullback.define.math.inside import format_size
-from pullback.define.math.node import ARGMAX
+from pullback.define.math.node import ARGMAX, quotient
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.required import require_inside
-from pullback.define.math.sizes import quotient
 from pullback.define.math.subscripts import Access, FormulaProgram, Index, is_data
 from pullback.diagnostic import PullbackError, Rule
 
@@ -94,11 +93,12 @@ def _find_bounds(index: Index, program: FormulaProgram) -> list[Bound]:
 def _find_bound(access: Access, index: Index, known: Mapping[str, Affine]) -> Affine | None:
     """Return how far one read allows an index to run; None if it does not bound it."""
     sizes = {size_of(key): extent for key, extent in known.items()}
-    factor = access.place.factor(index.key)
-    if factor == 0 or any(index.key in part.free for part in access.place.nodes):
+    place, most = undivide(access.place), undivide(access.extent - 1 - access.place)
+    factor = place.factor(index.key)
+    if factor == 0 or any(index.key in part.free for part in place.nodes):
         return None
-    rest = (access.place - Affine(0, ((index.key, factor),))).replaced({**sizes})
-    extent = access.extent.replaced({**sizes})
+    rest = (place - Affine(0, ((index.key, factor),))).replaced({**sizes})
+    extent = (place + most + 1).replaced({**sizes})
     reach = Ranges(known).bounds(rest)
     if reach is None:
         return None

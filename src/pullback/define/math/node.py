@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 from weakref import WeakValueDictionary
 
-from pullback.define.math.index import Affine, at
+from pullback.define.math.index import Affine, at, is_quotient, undivide
 
 Type = Literal["bool", "int", "real"]
 # The data of a node besides its operands: a number, a name and its indices, a bound index.
@@ -154,6 +154,8 @@ def index(place: Affine) -> Node:
     """
     if not place.terms:
         return number(place.constant)
+    if len(place.nodes) == 1 and place == Affine(0, ((place.nodes[0], 1),)):
+        return place.nodes[0]
     if not is_value(place):
         return _make_placed(INDEX, (place,), (place,), "int")
     total: Node | None = None
@@ -165,6 +167,14 @@ def index(place: Affine) -> Node:
     if place.constant == 0:
         return total
     return _whole("add" if place.constant > 0 else "sub", total, number(abs(place.constant)))
+
+
+def quotient(place: Affine, divisor: int) -> Affine:
+    """Return an index or a size divided by a number, rounded down, in its canonical form."""
+    whole, left = divmod(place, divisor)
+    if not left.terms:
+        return whole
+    return whole + Affine(0, ((_whole("floor_divide", index(left), number(divisor)), 1),))
 
 
 def _whole(op: str, x: Node, y: Node) -> Node:
@@ -198,6 +208,10 @@ def inside(place: Affine, size: Affine) -> Node:
         value, zero = index(place), number(0)
         over, under = _compare("le", zero, value), _compare("lt", value, index(size))
         return make("logical_and", (over, under), None, "bool", frozenset())
+    if place.nodes:
+        # Where a quotient is inside: `0 <= i//2 < n` where `0 <= i < 2*n`.
+        least, most = undivide(place), undivide(size - 1 - place)
+        place, size = least, least + most + 1
     return _make_placed(INSIDE, (place, size), (place,), "bool")
 
 
@@ -211,6 +225,9 @@ def equal(place: Affine) -> Node:
     if is_value(place):
         more = Affine(max(place.constant, 0), tuple(t for t in place.terms if t[1] > 0))
         return _compare("eq", index(more), index(more - place))
+    least, most = (undivide(place), undivide(-place)) if place.nodes else (place, -place)
+    if least != place:
+        return inside(least, least + most + 1)
     if place.terms[0][1] < 0:
         place = -place
     return _make_placed(EQUAL, (place,), (place,), "bool")
@@ -218,7 +235,7 @@ def equal(place: Affine) -> Node:
 
 def is_value(place: Affine) -> bool:
     """Return whether a place has neither an index nor a size in it, but only data and numbers."""
-    return len(place.nodes) == len(place.terms)
+    return len(place.nodes) == len(place.terms) and not any(map(is_quotient, place.nodes))
 
 
 def _compare(op: str, x: Node, y: Node) -> Node:

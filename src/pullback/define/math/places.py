@@ -12,7 +12,6 @@ from pullback.define.math.grammar import UnknownFormulaName
 from pullback.define.math.index import BATCH, Affine, at
 from pullback.define.math.language import Reader
 from pullback.define.math.node import Node, place_of
-from pullback.define.math.sizes import quotient
 from pullback.define.math.subscripts import (
     Access,
     FormulaProgram,
@@ -25,6 +24,7 @@ from pullback.define.math.subscripts import (
     WrongSubscripts,
     has_index,
     is_batch,
+    is_data,
     is_limit,
 )
 from pullback.diagnostic import Rule, did_you_mean
@@ -32,8 +32,8 @@ from pullback.diagnostic import Rule, did_you_mean
 REDUCTIONS = ("sum", "max", "min", "mean", "argmax")
 REASONS: Mapping[type[ast.AST], str] = {
     ast.Mult: "two indices are multiplied",
-    ast.FloorDiv: "an index is divided",
-    ast.Mod: "an index is taken modulo something",
+    ast.FloorDiv: "an index is divided by what is no number above 0",
+    ast.Mod: "an index is taken modulo what is no number above 0",
     ast.Pow: "an index is raised to a power",
 }
 
@@ -280,10 +280,19 @@ class PlaceReader(Reader):
                 return self.place(left) + self.place(right)
             case ast.BinOp(left=left, op=ast.Sub(), right=right):
                 return self.place(left) - self.place(right)
-            case ast.BinOp(left=left, op=ast.FloorDiv(), right=ast.Constant(value=int() as by)):
+            case ast.BinOp(left=ast.Constant(value=int() as many), op=ast.Mult(), right=right) | (
+                ast.BinOp(left=right, op=ast.Mult(), right=ast.Constant(value=int() as many))
+            ):
+                return self.place(right) * many
+            case ast.BinOp(
+                left=left,
+                op=ast.FloorDiv() | ast.Mod() as op,
+                right=ast.Constant(value=int() as by),
+            ) if by > 0:
                 dividend = self.place(left)
-                if by > 0 and is_limit(dividend, self.program.declared):
-                    return quotient(dividend, by)
+                if not is_data(dividend):
+                    whole = self.program.ranges.divide(dividend, by)
+                    return whole if isinstance(op, ast.FloorDiv) else dividend - whole * by
             case ast.Slice():
                 self.not_affine("a part of a tensor has no name of its own", tree)
             case _:
@@ -303,7 +312,7 @@ class PlaceReader(Reader):
 
     def not_affine(self, reason: str, tree: ast.expr) -> NoReturn:
         """Stop at something that is no index."""
-        cure = "indices are sums of whole multiples, 2*i + k - 1, or come from an int tensor"
+        cure = "indices are sums of multiples, 2*i + k - 1, and quotients, i//2, or an int tensor's"
         names = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
         if name := next(iter(sorted(names & self.program.states.keys())), None):
             cure += f"; '{name}' may be one as an output, {name}[...]: int64"

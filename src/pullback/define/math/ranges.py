@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
 from pullback.define.math import node as graph
-from pullback.define.math.index import Affine, is_fixed, is_size, never_negative, size
-from pullback.define.math.node import ARGMAX, Node, number
+from pullback.define.math.index import (
+    Affine,
+    divided,
+    is_fixed,
+    is_quotient,
+    is_size,
+    never_negative,
+    size,
+    split_remainders,
+)
+from pullback.define.math.node import ARGMAX, Node, number, quotient
 
 
 class Ranges:
@@ -69,19 +79,60 @@ class Ranges:
                 return number(True)
             if never_negative(-most - 1) or never_negative(least - extent):
                 return number(False)
+        # `0 <= 4*k + p < 4*n` is `0 <= k < n` where p < 4.
+        common = math.gcd(extent.constant, *(factor for _, factor in extent.terms))
+        if common > 1 and (whole := self._divide_exactly(place, common)) is not None:
+            least = divmod(extent, common)[0]
+            return graph.equal(whole) if least == Affine(1) else self.inside(whole, least)
         return graph.inside(place, extent)
 
     def bounds(self, place: Affine) -> tuple[Affine, Affine] | None:
         """Return the least and the greatest value of an index; None if data decides."""
+        remainders = list[tuple[int, int]]()
+        if place.nodes:
+            place, remainders = split_remainders(place)
         least = most = Affine(place.constant)
         for term, factor in place.terms:
-            if is_size(term) if isinstance(term, str) else is_fixed(term):
-                known = Affine(0, ((term, factor),))
-                least, most = least + known, most + known
-                continue
-            if isinstance(term, Node) and term.op != ARGMAX:
+            ends = self._ends(term)
+            if ends is None:
                 return None
-            extent = self.size(term) if isinstance(term, str) else term.size
-            reach = (extent - 1) * factor
-            least, most = (least, most + reach) if factor > 0 else (least + reach, most)
+            low, high = (end * factor for end in (ends if factor > 0 else ends[::-1]))
+            least, most = least + low, most + high
+        for many, divisor in remainders:
+            reach = many * (divisor - 1)
+            least, most = least + min(reach, 0), most + max(reach, 0)
         return least, most
+
+    def _ends(self, term: str | Node) -> tuple[Affine, Affine] | None:
+        """Return the least and the greatest value of a part of an index; None if data decides."""
+        if is_size(term) if isinstance(term, str) else is_fixed(term):
+            known = Affine(0, ((term, 1),))
+            return known, known
+        if isinstance(term, str) or term.op == ARGMAX:
+            extent = self.size(term) if isinstance(term, str) else term.size
+            return Affine(0), extent - 1
+        if not is_quotient(term):
+            return None
+        dividend, divisor = divided(term)
+        ends = self.bounds(dividend)
+        return ends and (quotient(ends[0], divisor), quotient(ends[1], divisor))
+
+    def divide(self, place: Affine, divisor: int) -> Affine:
+        """Return an index divided by a number, rounded down: `(2*i + p)//2` is i where p < 2."""
+        if (found := self._divide_exactly(place, divisor)) is not None:
+            return found
+        whole, left = divmod(place, divisor)
+        for term in left.nodes:
+            if is_quotient(term) and left.factor(term) == 1:
+                # (e//a + r)//b is (e + a*r)//(a*b).
+                inner, by = divided(term)
+                rest = left - Affine(0, ((term, 1),))
+                return whole + self.divide(inner + rest * by, by * divisor)
+        return quotient(place, divisor)
+
+    def _divide_exactly(self, place: Affine, divisor: int) -> Affine | None:
+        """Return an index divided by a number where that is a sum of indices; None if it is not."""
+        whole, left = divmod(place, divisor)
+        ends = self.bounds(left)
+        is_less = ends and never_negative(ends[0]) and never_negative(-ends[1] + (divisor - 1))
+        return whole if is_less else None

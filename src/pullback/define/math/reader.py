@@ -13,7 +13,7 @@ from pullback.define.math.facts import Fact, derive_facts
 from pullback.define.math.formula import FormulaDimensions
 from pullback.define.math.functions import CONSTANTS
 from pullback.define.math.grammar import UnknownFormulaName, constant
-from pullback.define.math.index import BATCH, Affine, at
+from pullback.define.math.index import BATCH, Affine, at, is_quotient
 from pullback.define.math.language import FormulaArguments, FormulaType, UnknownFunction, word
 from pullback.define.math.node import Node, equal, index, is_number, is_value, place_of, read
 from pullback.define.math.other_words import suggest_instead
@@ -274,6 +274,8 @@ class IndexReader(PlaceReader):
 
     def require(self, access: Access, facts: Sequence[Fact]) -> None:
         """Stop at a read that may be outside; a part's reads are checked where the part is used."""
+        if any(map(is_quotient, access.place.nodes)):
+            return  # no line says that one dimension is a multiple of another: each call checks
         if self.part is None:
             inside.require(self.program, {**self.parameters, **self.scope}, access, facts)
         elif not inside.is_inside(self.program, access, facts):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pullback.define.math import build, node
-from pullback.define.math.index import Affine, at, is_fixed
+from pullback.define.math.index import Affine, at, divided, is_fixed, is_quotient
 from pullback.define.math.node import (
     ARGMAX,
     EQUAL,
@@ -76,6 +76,7 @@ def sum_over(index: str, body: Node, ranges: Ranges) -> Node:
         return select(term.conditions, many)
     return (
         _at_delta(index, term, ranges)
+        or _within_block(index, term, ranges)
         or _split(index, term, ranges)
         or _factor_out(index, term, body, ranges)
     )
@@ -130,8 +131,18 @@ def substitute(root: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node
         else:
             rebuilt[part] = build.rebuild(part, tuple(rebuilt.get(arg, arg) for arg in part.args))
         if part.type == "int":
-            others[part] = place_of(rebuilt[part])
+            others[part] = _place_of(part, rebuilt[part], others, ranges)
     return rebuilt.get(root, root)
+
+
+def _place_of(
+    part: Node, rebuilt: Node, others: Mapping[str | Node, Affine], ranges: Ranges
+) -> Affine:
+    """Return the place that a whole number is with other indices: `(2*i + p)//2` is i for p < 2."""
+    if not is_quotient(part):
+        return place_of(rebuilt)
+    place, divisor = divided(part)
+    return ranges.divide(place.replaced(others), divisor)
 
 
 def _reopen(reduction: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node:
@@ -167,6 +178,32 @@ def _at_delta(index: str, term: Term, ranges: Ranges) -> Node | None:
         guard = build.apply("gt", node.index(extent), node.number(0))
     rest = replace(term, conditions=tuple(c for c in term.conditions if c is not delta))
     return select([guard], substitute(rest.node, {index: solution}, ranges))
+
+
+def _within_block(index: str, term: Term, ranges: Ranges) -> Node | None:
+    """Return a sum over the places in one block, where a condition says in which one an index is.
+
+    `sum[i](where(0 <= i - 4*k < 4, f(i), 0))`, what goes back to `x[i//4]`, is the sum of
+    f(4*k + p) over p < 4.
+    """
+    extent = ranges.size(index)
+    for condition in term.conditions:
+        if condition.op != INSIDE or condition.size.terms:
+            continue
+        place, wide = condition.places[0], condition.size.constant
+        factor, rest = place.factor(index), place - at(index) * place.factor(index)
+        is_block = any(abs(rest.factor(each)) == wide for each in rest.free)
+        if abs(factor) != 1 or index in rest.free or not is_block:
+            continue
+        if not extent.terms and extent.constant <= wide:
+            continue  # as few terms as there would be
+        within = ranges.fresh(condition.size)
+        first = -rest if factor > 0 else rest - (wide - 1)
+        there = first + at(within)
+        left = replace(term, conditions=tuple(c for c in term.conditions if c is not condition))
+        value = substitute(left.node, {index: there}, ranges)
+        return sum_over(within, select([ranges.inside(there, extent)], value), ranges)
+    return None
 
 
 def solve(condition: Node, index: str) -> Affine | None:

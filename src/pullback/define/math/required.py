@@ -14,7 +14,7 @@ from pullback.define.math import bounds, show
 from pullback.define.math.extents import evaluate_size
 from pullback.define.math.facts import Fact, derive_facts, is_positive, list_sums
 from pullback.define.math.formula import Formula
-from pullback.define.math.index import BATCH, Affine, is_size, size
+from pullback.define.math.index import BATCH, Affine, size
 from pullback.define.math.inside import OutOfBounds
 from pullback.define.math.node import (
     ARGMAX,
@@ -281,16 +281,9 @@ def _may_hold(fact: Fact, extents: Mapping[str, int], sizes: Mapping[str, int]) 
 
 
 def _ends(place: Affine, extents: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[int, int]:
-    """Return the least and the greatest value of an index."""
-    least = most = place.constant
-    for term, factor in place.terms:
-        if isinstance(term, str) and not is_size(term):
-            reach = (extents[term] - 1) * factor
-        elif isinstance(term, Node) and term.op == ARGMAX:
-            reach = ((evaluate_size(term.size, sizes) or 1) - 1) * factor
-        else:
-            value = (evaluate_size(Affine(0, ((term, 1),)), sizes) or 0) * factor
-            least, most = least + value, most + value
-            continue
-        least, most = least + min(reach, 0), most + max(reach, 0)
+    """Return the least and the greatest value of an index, which data does not decide."""
+    ranges = Ranges({index: Affine(max(extent, 1)) for index, extent in extents.items()})
+    ends = ranges.bounds(place)
+    assert ends is not None, place
+    least, most = (evaluate_size(end, sizes) or 0 for end in ends)
     return least, most

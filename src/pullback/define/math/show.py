@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 from pullback.define.math.functions import TABLE
-from pullback.define.math.index import BATCH, Affine, is_size
+from pullback.define.math.index import BATCH, Affine, divided, is_quotient, is_size, take_remainder
 from pullback.define.math.node import (
     EQUAL,
     INSIDE,
@@ -114,6 +114,20 @@ def _fresh_name(used: set[str]) -> str:
         number += 1
     used.add(f"t{number}")
     return f"t{number}"
+
+
+def find_remainders(place: Affine) -> tuple[Affine, list[tuple[Node, int]]]:
+    """Return an index without the remainders in it, `i - 2*(i//2)`, and their quotients.
+
+    With each quotient comes what its remainder is multiplied by.
+    """
+    found = list[tuple[Node, int]]()
+    for quotient in filter(is_quotient, place.nodes):
+        taken = take_remainder(place, quotient)
+        if taken is not None and not taken[0].factor(quotient):
+            place, many = taken
+            found.append((quotient, many))
+    return place, found
 
 
 class Printer:
@@ -230,13 +244,21 @@ class Printer:
         place = node.places[0]
         if node.op == INSIDE:
             return f"0 <= {self.place(place)[0]} < {self.place(node.size)[0]}"
-        terms = tuple((term, factor) for term, factor in place.terms if factor > 0)
-        left = Affine(max(place.constant, 0), terms)
+        rest, remainders = find_remainders(place)
+        terms = tuple((term, factor) for term, factor in rest.terms if factor > 0)
+        left = Affine(max(rest.constant, 0), terms)
+        for quotient, many in remainders:
+            dividend, divisor = divided(quotient)
+            left += (dividend - Affine(0, ((quotient, divisor),))) * max(many, 0)
         return f"{self.place(left)[0]} == {self.place(left - place)[0]}"
 
     def place(self, place: Affine) -> tuple[str, int]:
         """Return an affine index and how tightly it binds; what is added comes first."""
-        parts = [(self.term(term), factor) for term, factor in place.terms]
+        place, remainders = find_remainders(place)
+        # A sign before a quotient would be one of its dividend.
+        signed = all(factor < 0 for _, factor in (*place.terms, *remainders))
+        parts = [(self.remainder(*own, tight=signed), own[1]) for own in remainders]
+        parts += [(self.term(term, factor, tight=signed), factor) for term, factor in place.terms]
         parts.sort(key=lambda part: (part[1] < 0, "(" in part[0], part[0]))
         shown = [
             (name if abs(factor) == 1 else f"{abs(factor)}*{name}", factor < 0)
@@ -245,15 +267,24 @@ class Printer:
         if place.constant or not shown:
             shown.append((str(abs(place.constant)), place.constant < 0))
         (first, negative), *rest = shown
+        is_product = any(sign in first for sign in ("*", "//", "%"))
         written = f"-{first}" if negative else first
         written += "".join(f" - {name}" if minus else f" + {name}" for name, minus in rest)
-        tight = BINDING["neg"] if negative else BINDING["mul"] if "*" in first else ATOM
+        tight = BINDING["neg"] if negative else BINDING["mul"] if is_product else ATOM
         return written, BINDING["add"] if rest else tight
 
-    def term(self, term: str | Node) -> str:
-        """Return an index, a size or a gather's index."""
+    def remainder(self, quotient: Node, many: int, *, tight: bool) -> str:
+        """Return what a division leaves, `(i + 1) % 2`, which is multiplied by a number."""
+        dividend, divisor = divided(quotient)
+        written, binding = self.place(dividend)
+        written = f"({written})" if binding < BINDING["mul"] else written
+        is_bare = abs(many) == 1 and not tight
+        return f"{written} % {divisor}" if is_bare else f"({written} % {divisor})"
+
+    def term(self, term: str | Node, factor: int, *, tight: bool) -> str:
+        """Return an index, a size or a gather's index, which is multiplied by a number."""
         if isinstance(term, Node):
-            return self.at_least(term, BINDING["mul"] + 1)
+            return self.at_least(term, BINDING["mul"] + (tight or abs(factor) != 1))
         if is_size(term):
             return f"size({term.strip('|')})"
         return self.bound.get(term, term)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from pullback.define.dimension import Arithmetic, Expression, Name, Number
 from pullback.define.line import Line, Tensor, is_int_scalar
-from pullback.define.math import build
 from pullback.define.math.index import Affine, is_size, size
 from pullback.define.math.node import (
     INDEX,
@@ -15,21 +14,8 @@ from pullback.define.math.node import (
     REDUCTIONS,
     Node,
     in_order,
-    index,
-    number,
+    quotient,
 )
-
-
-def quotient(dividend: Affine, divisor: int) -> Affine:
-    """Return a size divided by a number, rounded down, in its canonical form."""
-    whole = Affine(
-        dividend.constant // divisor,
-        tuple((term, f // divisor) for term, f in dividend.terms if f % divisor == 0),
-    )
-    left = dividend - whole * divisor
-    if not left.terms:
-        return whole
-    return whole + Affine(0, ((build.apply("floor_divide", index(left), number(divisor)), 1),))
 
 
 def arithmetic(size: Affine) -> Expression:

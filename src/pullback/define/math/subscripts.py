@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pullback.define.math import node, reduce
 from pullback.define.math.facts import Fact
-from pullback.define.math.index import BATCH, Affine, at, is_fixed, is_size
+from pullback.define.math.index import BATCH, Affine, at, is_fixed, is_quotient, is_size
 from pullback.define.math.node import INDEX, READ, REDUCTIONS, Node, Type
 from pullback.define.math.ranges import Ranges
 from pullback.diagnostic import PullbackError, Rule
@@ -259,7 +259,10 @@ class FormulaProgram:
 
 def is_data(place: Affine) -> bool:
     """Return whether the data decides an index: an int tensor or an int scalar is in it."""
-    return any(not is_fixed(part) and part.op != node.ARGMAX for part in place.nodes)
+    return any(
+        not is_fixed(part) and not is_quotient(part) and part.op != node.ARGMAX
+        for part in place.nodes
+    )
 
 
 def is_limit(place: Affine, declared: Mapping[str, Affine]) -> bool:

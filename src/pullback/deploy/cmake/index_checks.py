@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from pullback.define.math import bounds, required, show
 from pullback.define.math.formula import Formula
-from pullback.define.math.index import BATCH, Affine, is_size, size
-from pullback.define.math.node import ARGMAX, READ, Node
+from pullback.define.math.index import BATCH, Affine, size, split_remainders
+from pullback.define.math.node import READ
+from pullback.define.math.ranges import Ranges
 from pullback.define.math.required import Check
 from pullback.define.math.subscripts import is_data
 from pullback.deploy.cmake.arrays import Arrays
@@ -92,18 +93,14 @@ class SizeChecks:
 
     def span(self, place: Affine, ranges: Mapping[str, Affine]) -> str:
         """Return a place as a `Span`."""
-        base, moves = Affine(place.constant), list[str]()
+        place, remainders = split_remainders(place)
+        base = Affine(place.constant)
+        moves = [f"{{{self.arrays.extent(Affine(by))}, {many}}}" for many, by in remainders]
         for term, factor in place.terms:
-            extent = extent_of(term, ranges)
-            if extent is None:
-                base += Affine(0, ((term, factor),))
-            else:
-                moves.append(f"{{{self.arrays.extent(extent)}, {factor}}}")
+            ends = Ranges(ranges).bounds(Affine(0, ((term, 1),)))
+            assert ends is not None, place
+            first, last = ends
+            base += first * factor
+            if first != last:
+                moves.append(f"{{{self.arrays.extent(last - first + 1)}, {factor}}}")
         return f"{{{self.arrays.extent(base)}, {self.arrays.table('Span::Move', moves)}}}"
-
-
-def extent_of(term: str | Node, ranges: Mapping[str, Affine]) -> Affine | None:
-    """Return how far a part of a place runs; None if it has one value."""
-    if isinstance(term, Node):
-        return term.size if term.op == ARGMAX else None
-    return None if is_size(term) else ranges[term]

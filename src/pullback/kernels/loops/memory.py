@@ -296,6 +296,8 @@ class KernelReads:
         [part, *others] = node.places[-1].nodes or [None]
         if own != [last] or part is None or others or node.places[-1].factor(part) != 1:
             return None
+        if (node.name, last) in self.picked:
+            return None  # where a lane is outside has to be noted
         found, shift = emitter.places.divided(part), node.places[-1] - place_of(part)
         if found is None or emitter.places.lane_factor(shift) != 0:
             return None

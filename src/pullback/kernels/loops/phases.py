@@ -15,15 +15,16 @@ from dataclasses import replace
 from pullback.define.math import build
 from pullback.define.math import node as graph
 from pullback.define.math.index import Affine
-from pullback.define.math.node import INDEX, SUM, Node, close, in_order, is_number, number, place_of
+from pullback.define.math.node import SUM, Node, close, in_order, number, place_of
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes, substitute
 from pullback.define.math.term import add_parts, select, split_guard
 from pullback.kernels.loops.bounded import Bound, bound_of_condition
 from pullback.kernels.loops.nest import KernelSetting, Output
+from pullback.kernels.loops.places import MOST_DIVISOR
 
-# Terms that are written for a value, and what an index is multiplied by, at most.
-MOST_TERMS, MOST_DIVISOR = 8, 64
+# Terms that are written for a value, at most.
+MOST_TERMS = 8
 
 
 def write_phases(outputs: Sequence[Output], setting: KernelSetting) -> list[Output]:
@@ -92,13 +93,3 @@ def count_terms(bound: Bound) -> tuple[int, bool]:
     """Return how many terms a condition leaves, and whether it holds for all of them."""
     wide, step = bound.high.constant - bound.low.constant + 1, abs(bound.factor)
     return -(-wide // step), wide % step == 0
-
-
-def is_quotient(node: Node) -> bool:
-    """Return whether a node is such a place: an index that is divided by a number."""
-    return (
-        node.op == "floor_divide"
-        and node.args[0].op == INDEX
-        and is_number(node.args[1])
-        and node.args[1].number in range(2, MOST_DIVISOR + 1)
-    )

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pullback.define.math.index import Affine, at, is_size
+from pullback.define.math.index import Affine, at, divided, is_quotient, is_size
 from pullback.define.math.node import EQUAL, INSIDE, READ, Node, in_order, place_of
 from pullback.kernels.loops.extents import times
-from pullback.kernels.loops.phases import is_quotient
 from pullback.kernels.loops.scope import RefusedLoops, Scope
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
 
+# What places are divided by as a constant of the kernel, which is an `int`.
+MOST_DIVISOR = 2**31 - 1
 # Steps this far from the first or the last one are few.
 NEAR = 8
 
@@ -87,8 +88,9 @@ class Places:
         """Return which place is divided by which number, rounded down; None if none is."""
         if not is_quotient(node):
             return None
-        [place], divisor = node.args[0].places, int(node.args[1].number)
-        return (place, divisor) if self.lane_factor(place) in (0, 1) else None
+        place, divisor = divided(node)
+        known = divisor <= MOST_DIVISOR and self.lane_factor(place) in (0, 1)
+        return (place, divisor) if known else None
 
     def quotient(self, node: Node, copy: Mapping[str, int]) -> str | None:
         """Return a place that is divided by a number, as a vector; None if it is none."""

@@ -9,7 +9,6 @@ from pullback.define.math import derived
 from pullback.define.math import node as graph
 from pullback.define.math.index import Affine
 from pullback.define.math.node import (
-    ARGMAX,
     EQUAL,
     INSIDE,
     PLACED,
@@ -21,9 +20,9 @@ from pullback.define.math.node import (
     is_number,
 )
 from pullback.define.math.ranges import Ranges
+from pullback.define.math.subscripts import is_data
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import Output
-from pullback.kernels.loops.phases import is_quotient
 from pullback.kernels.loops.scope import RefusedLoops
 
 # Above this size of everything in it, a matrix product is left to PyTorch's library.
@@ -147,9 +146,7 @@ def count_needed(
 
 def is_picked(node: Node) -> bool:
     """Return whether a node is a read of what data picks."""
-    return node.op == READ and any(
-        part.op != ARGMAX and not is_quotient(part) for part in node.args
-    )
+    return node.op == READ and any(map(is_data, node.places))
 
 
 def picks_rows(outputs: Iterable[Output], ranges: Ranges) -> bool:
