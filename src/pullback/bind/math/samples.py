@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from pullback.diagnostic import PullbackError
 # Sizes of the dimensions in turn, repeated if there are more: around the widths of vectors.
 PATTERNS = ((5, 4, 3, 2), (19, 17, 2, 3), (33, 3, 18), (2, 35, 3), (1,), (4, 4), (7, 6, 5, 4, 3, 2))
 # How much larger a dimension is made than the patterns say, at most.
-MOST_MORE = 1024
+MOST_MORE = 2**14
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 30.0)
 
 
@@ -98,10 +99,14 @@ def grow_until_read(
     if value is None or value > 0:
         return {}
     for name in sorted(dimensions_used((), [size]) & own.keys() - fixed.keys()):
-        for more in range(1, MOST_MORE):
-            grown = own[name] + more
-            if (extents.evaluate_size(size, {**own, name: grown}) or 0) > 1:
-                return {name: grown}
+        first = own[name]
+
+        def is_enough(more: int, name: str = name, first: int = first) -> bool:
+            return (extents.evaluate_size(size, {**own, name: first + more}) or 0) > 1
+
+        more = bisect.bisect_left(range(MOST_MORE), True, key=is_enough)
+        if more < MOST_MORE:
+            return {name: first + more}
     return {}
 
 
