@@ -875,11 +875,9 @@ def test_states_in_variables_are_right_on_narrow_registers(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Sixteen lanes are one vector of the widest registers, and several of those of most CPUs."""
-    write = backends.cpu.write_unit
+    macros = backends.cpu.macros_of
     monkeypatch.setattr(
-        backends.cpu,
-        "write_unit",
-        lambda *given: write(*given).replace("PULLBACK_WIDEST 64", "PULLBACK_WIDEST 16"),
+        backends.cpu, "macros_of", lambda *given: {**macros(*given), "PULLBACK_WIDEST": 16}
     )
     own = pb.operator(f"recurrence::narrow_{LRU}")
     generator = torch.Generator().manual_seed(seed)

@@ -6,7 +6,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
+import torch
 
+import pullback as pb
 from pullback.kernels import cache, precompile, toolchain
 
 KNOWN = {"torch/torch.h", "torch/library.h", "ATen/ATen.h"}
@@ -25,6 +27,7 @@ def test_a_header_that_changed_is_precompiled_again(
         said.append(line)
         return nullcontext()
 
+    monkeypatch.setattr(precompile, "MOST_KEPT", 4)
     plans = [
         precompile.plan_of(["big.h"], compiler, ["-I", str(tmp_path), f"-DN={n}"], "test")
         for n in range(precompile.MOST_KEPT + 1)
@@ -38,8 +41,31 @@ def test_a_header_that_changed_is_precompiled_again(
     # The one that was used longest ago makes room.
     for plan in plans[1:]:
         precompile.precompile_header(plan, announce)
-    made = {path.parent.name for path in cache.folder().glob("*/precompiled.h.gch")}
-    assert made == {plan.key for plan in plans[1:]}
+    assert kept() == {plan.key for plan in plans[1:]}
+    # So do those that are too large together, but for the last.
+    monkeypatch.setattr(precompile, "MOST_BYTES", 1)
+    precompile.precompile_header(plans[0], announce)
+    assert kept() == {plans[0].key}
+
+
+def kept() -> set[str]:
+    return {path.parent.name for path in cache.folder().glob("*/precompiled.h.gch")}
+
+
+@pytest.mark.compiler
+def test_loops_share_their_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading them was a third of what compiling a line took."""
+    pb.operator("test::shares_before(x[...]) -> y[...] = x + 1")(torch.ones(2))  # the runtime
+    monkeypatch.setenv("PULLBACK_CACHE", str(tmp_path))
+    compiler = toolchain.find("c++")
+    read = precompile.can(compiler)
+    for k, line in enumerate(("y[...] = sum[n](x[n]**2)", "y[...] = max[n](x[n]) - x[0]")):
+        operator = pb.operator(f"test::shares_{k}(x[..., n]) -> {line}")
+        assert "own loop" in str(operator.plan(torch.randn(300, 40)))
+        assert len(kept()) == read
+    for k, text in enumerate(("x*tanh(x)", "x*sigmoid(x)")):
+        pb.operator(f"test::shares_formula_{k}(x[...]) -> y[...] = {text}")(torch.randn(9))
+        assert len(kept()) == 2 * read
 
 
 BEGINNINGS = {

@@ -7,6 +7,7 @@ by size and time, since there are ten thousand of them.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -24,8 +25,8 @@ from pullback.kernels.toolchain import Compiler
 
 HEADER = "precompiled.h"
 NOTES = "headers.json"
-# One for torch/extension.h has 800 MB.
-MOST_KEPT = 4
+# One for torch/extension.h has 800 MB, one for loops 10.
+MOST_KEPT, MOST_BYTES = 12, 2**32
 # Seconds until a failed attempt is repeated: the disk was full, say.
 PATIENCE = 86_400.0
 
@@ -183,8 +184,9 @@ def _failed_lately(entry: Path) -> bool:
 def _drop_the_oldest() -> None:
     """Keep those used last. Texts stay: a compiler that is about to start reads them instead."""
     with suppress(OSError):
-        made = sorted(
-            cache.folder().glob(f"*/{HEADER}.gch"), key=lambda path: path.stat().st_mtime_ns
-        )
-        for path in made[:-MOST_KEPT]:
-            path.unlink(missing_ok=True)
+        made = [(path.stat(), path) for path in cache.folder().glob(f"*/{HEADER}.gch")]
+        made.sort(key=lambda own: -own[0].st_mtime_ns)
+        sizes = itertools.accumulate(status.st_size for status, _ in made)
+        for place, ((_, path), size) in enumerate(zip(made, sizes, strict=True)):
+            if place >= MOST_KEPT or (size > MOST_BYTES and place):
+                path.unlink(missing_ok=True)

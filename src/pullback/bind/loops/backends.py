@@ -17,11 +17,10 @@ from torch import Tensor
 from pullback.bind import gpu as current
 from pullback.bind import runtime
 from pullback.bind.loops import gpu, on_cpu
-from pullback.bind.loops.compiled import FLAGS, vector_functions
+from pullback.bind.loops.compiled import FLAGS, compile_with_headers, define, vector_functions
 from pullback.bind.loops.gpu import GpuUnit
 from pullback.bind.loops.rates import Rates, cpu_rates, gpu_rates
 from pullback.diagnostic import PullbackError, Rule, parse
-from pullback.kernels import compile as compilation
 from pullback.kernels import prebuilt, toolchain
 from pullback.kernels.cuda_on_cpu import mode
 from pullback.kernels.cuda_on_cpu.mode import Mode
@@ -128,7 +127,7 @@ class CpuBackend(Backend):
 
     def compile(self, own: Own) -> Path:
         """Return the library, compiled for this processor."""
-        return compilation.compile(plan_of([own]))
+        return compile_with_headers(plan_of([own]), cpu.HEADERS)
 
     def count_lanes(self, own: Own) -> int:
         """Return those of a vector of this processor."""
@@ -283,19 +282,19 @@ def plan_of(several: Sequence[Own]) -> BuildPlan:
     """Return what to compile for loops of one operator and one target, one after another."""
     own = several[0]
     kernels = [step.kernel.text for own in several for step in own.steps]
-    unit = cpu.write_unit(cpu.name_kernels(kernels), own.target, own.indexed.accuracy)
-    return plan_unit(own.name, unit)
+    return plan_kernels(own.name, kernels, own.target, own.indexed.accuracy)
 
 
-def plan_unit(name: str, unit: str) -> BuildPlan:
-    """Return what to compile for a translation unit of loops over indices."""
+def plan_kernels(name: str, kernels: Sequence[str], target: Target, accuracy: int) -> BuildPlan:
+    """Return what to compile for kernels over indices."""
     compiler = toolchain.find("c++")
+    unit = cpu.write_unit(cpu.name_kernels(kernels), target, accuracy)
     return BuildPlan(
         name=name,
         compiler=compiler,
         units=(TranslationUnit("loops.cpp", unit),),
         sources=(),
-        flags=(*kernel_flags(compiler), *FLAGS),
+        flags=(*kernel_flags(compiler), *FLAGS, *define(cpu.macros_of(target, accuracy))),
         link=("-lmvec", "-lm"),
         link_for=vector_functions(),
         abi=INDEX_ABI,

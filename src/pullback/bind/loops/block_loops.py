@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from pullback.bind import native
-from pullback.bind.loops.backends import CpuBackend, count_lanes, find_backend, plan_unit
+from pullback.bind.loops.backends import CpuBackend, count_lanes, find_backend, plan_kernels
+from pullback.bind.loops.compiled import compile_with_headers
 from pullback.define.math.looped_block import BlockValue, LoopedBlock
 from pullback.define.math.node import READ, in_order, may_divide_by_zero
 from pullback.kernels import compile as compilation
@@ -72,8 +73,8 @@ def compile_loops(
     texts = [kernel.text for each in kernels for kernel in each]
     if not texts:
         return BlockLoops(kernels=kernels, addresses=((),) * len(blocks), lanes=target.lanes)
-    unit = cpu.write_unit(cpu.name_kernels(texts), target, accuracy)
-    library = compilation.open_library(compilation.compile(plan_unit("blocks", unit)))
+    plan = plan_kernels("blocks", texts, target, accuracy)
+    library = compilation.open_library(compile_with_headers(plan, cpu.HEADERS))
     _loaded.append(library)
     found = iter(native.address_of(getattr(library, NAME.format(k))) for k in range(len(texts)))
     return BlockLoops(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pullback.kernels.loops.pointwise import CSRC
+from pullback.kernels.loops.pointwise import CSRC, write_beginning
 from pullback.kernels.loops.target import NAME, Target
 
 # How much longer one thread takes than several.
@@ -18,6 +18,7 @@ CHUNK = GRAIN
 CHUNKS_AT_MOST = 32
 # Totals of fewer rows cost about as much as the rows; but a few chunks are made of any.
 ROWS_OF_CHUNK, CHUNKS_OF_FEW = 16, 4
+HEADERS = (CSRC / "kernel_abi.h", CSRC / "index/index.h")
 # The lanes of a register of 64 bytes.
 WIDEST = {"float": 16, "double": 8}
 # What a library says: how many lanes a vector of its kernels has.
@@ -119,6 +120,16 @@ def name_kernels(kernels: Iterable[str]) -> dict[str, str]:
     return {NAME.format(place): text for place, text in enumerate(kernels)}
 
 
+def macros_of(target: Target, accuracy: int) -> dict[str, object]:
+    """Return what the headers of loops have to know first."""
+    widest = 64 * target.lanes // WIDEST[target.compute]
+    return {
+        "PULLBACK_COMPUTE": target.compute,
+        "PULLBACK_WIDEST": widest,
+        "PULLBACK_ULP": accuracy,
+    }
+
+
 def write_unit(
     kernels: Mapping[str, str], target: Target, accuracy: int, lanes: str = LANES
 ) -> str:
@@ -130,13 +141,8 @@ def write_unit(
         accuracy: of functions, in units in the last place.
         lanes: the name of the number of lanes that they have.
     """
-    widest = 64 * target.lanes // WIDEST[target.compute]
     functions = "\n".join(text.replace("@name", name) for name, text in kernels.items())
-    return f"""#define PULLBACK_COMPUTE {target.compute}
-#define PULLBACK_WIDEST {widest}
-#define PULLBACK_ULP {accuracy}
-#include "{CSRC}/kernel_abi.h"
-#include "{CSRC}/index/index.h"
+    return f"""{write_beginning(macros_of(target, accuracy), HEADERS)}
 using namespace pullback::index;
 extern "C" __attribute__((visibility("default"))) const int64_t {lanes};
 const int64_t {lanes} = pullback::index::lanes;

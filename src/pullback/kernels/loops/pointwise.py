@@ -17,6 +17,7 @@ from pullback.define.math.functions import DISTANCE, GELU_SLOPE, TABLE
 from pullback.define.math.node import NUMBER, READ, SCALAR, Node, in_order, may_divide_by_zero
 
 CSRC = Path(__file__).parents[2] / "csrc"
+HEADERS = (CSRC / "kernel_abi.h", CSRC / "formula/formula.h")
 # The type of a stored element, by its dtype in the line.
 STORED = {
     **{"float64": "double", "float32": "float", "float16": "Half", "bfloat16": "Bfloat16"},
@@ -122,12 +123,20 @@ def generate_together(loops: Mapping[str, Loop]) -> str:
     assert all(loop.compute == first.compute for loop in others)
     assert all(loop.formula.accuracy == first.formula.accuracy for loop in others)
     functions = "".join(write_entry_point(name, loop) for name, loop in loops.items())
-    return f"""#define PULLBACK_COMPUTE {first.compute}
-#define PULLBACK_ULP {first.formula.accuracy}
-#include "{CSRC}/kernel_abi.h"
-#include "{CSRC}/formula/formula.h"
+    return f"""{write_beginning(macros_of(first), HEADERS)}
 using namespace pullback::formula;
 {functions}"""
+
+
+def macros_of(loop: Loop) -> dict[str, object]:
+    """Return what the headers of a loop have to know first."""
+    return {"PULLBACK_COMPUTE": loop.compute, "PULLBACK_ULP": loop.formula.accuracy}
+
+
+def write_beginning(macros: Mapping[str, object], headers: Iterable[Path]) -> str:
+    """Return how a translation unit begins: with macros, and headers that ask for them."""
+    defined = [f"#define {name} {value}" for name, value in macros.items()]
+    return "\n".join([*defined, *(f'#include "{header}"' for header in headers)])
 
 
 def name_loops(loops: Iterable[Loop], prefix: str) -> list[tuple[str, Loop]]:
