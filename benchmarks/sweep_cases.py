@@ -67,6 +67,12 @@ def group_norm(x: Tensor, g: Tensor, c: Tensor) -> Tensor:
     return every.view(x.shape)
 
 
+def scale_blocks(x: Tensor) -> Tensor:
+    blocks = F.pad(x, (0, -x.shape[1] % 64)).unflatten(1, (-1, 64))
+    scaled = blocks / (blocks.abs().amax(2, keepdim=True) + 1e-6)
+    return scaled.flatten(1)[:, : x.shape[1]]
+
+
 LENGTH, MANY = (1, 256), (1, 100_000)
 AROUND = {"n": (200, 1500), "m": (200, 1500), "d": (2, 80)}
 PAIRS = {"d": LENGTH, "n": MANY, "m": MANY}
@@ -210,6 +216,24 @@ FAMILIES = (
         axes=IMAGE,
         others=IMAGES,
         work="c h w",
+    ),
+    Family(
+        name="enlarged images",
+        line="(x[c, h, w]) -> y[c, i, j] = x[c, i//2, j//2]",
+        eager=lambda x: F.interpolate(x[None], scale_factor=2)[0],
+        axes=IMAGE,
+        others=IMAGES,
+        work="c h w",
+    ),
+    Family(
+        name="scaled blocks",
+        line="(x[b, n]) -> y[b, n]"
+        " = s[b, m < (size(n) + 63)//64] = 1e-6 + max[p < 64](abs(pad(x[b, 64*m + p])));"
+        " y = x/s[b, n//64]",
+        eager=scale_blocks,
+        axes=ROWS,
+        others=WIDE,
+        work="b n",
     ),
     Family(
         name="bag",

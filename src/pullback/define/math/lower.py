@@ -25,6 +25,7 @@ from pullback.define.math.node import (
     place_of,
 )
 from pullback.define.math.ranges import Ranges
+from pullback.define.math.solve import solve
 from pullback.define.math.term import Term, group_factors, select, term_of
 
 # A guard 0 <= v - idx[n] + c < size becomes this many deltas at most.
@@ -253,7 +254,7 @@ def _decide_place(
         step = (_fresh(names), condition.size)
         place = place - at(step[0])
     for index in candidates:
-        solution = reduce.solve(graph.equal(place), index)
+        solution = solve(graph.equal(place), index)
         if solution is not None:
             return index, solution, step
     return None

@@ -264,13 +264,25 @@ def remake(node: Node, args: tuple[Node, ...], change: Callable[[Affine], Affine
 
 def rename_index(node: Node, old: str, new: str) -> Node:
     """Return a node with a free index renamed; the new name is not in it yet."""
+    return replace_term(node, old, at(new), old)
+
+
+def replace_term(node: Node, term: str | Node, other: Affine, index: str) -> Node:
+    """Return a node with another sum in place of a term of its places.
+
+    Args:
+        node: the node.
+        term: what is replaced.
+        other: by what; no index of it is bound in the node.
+        index: one that the term has.
+    """
     rebuilt: dict[Node, Node] = {}
-    others: dict[str | Node, Affine] = {old: at(new)}
-    for part in in_order([node], lambda part: tuple(a for a in part.args if old in a.free)):
-        if old in part.free:
+    others: dict[str | Node, Affine] = {term: other}
+    for part in in_order([node], lambda part: tuple(a for a in part.args if index in a.free)):
+        if index in part.free:
             args = tuple(rebuilt.get(arg, arg) for arg in part.args)
             rebuilt[part] = remake(part, args, lambda place: place.replaced(others))
-            if part.type == "int":
+            if part.type == "int" and part is not term:
                 others[part] = place_of(rebuilt[part])
     return rebuilt.get(node, node)
 

@@ -13,7 +13,6 @@ from pullback.define.math import build, node
 from pullback.define.math.index import Affine, at, divided, is_fixed, is_quotient
 from pullback.define.math.node import (
     ARGMAX,
-    EQUAL,
     INSIDE,
     MAX,
     PLACED,
@@ -29,6 +28,7 @@ from pullback.define.math.node import (
     remake,
 )
 from pullback.define.math.ranges import Ranges
+from pullback.define.math.solve import find_block_place, selects_something, solve, solve_for
 from pullback.define.math.term import (
     Term,
     add_parts,
@@ -56,7 +56,7 @@ def sums_over(indices: Iterable[str], body: Node, ranges: Ranges) -> Node:
     left = list(indices)
     while left:
         conditions, term = split_guard(body)[0], term_of(body)
-        deltas = (i for i in left if any(_solved(c, i, term) is not None for c in conditions))
+        deltas = (i for i in left if any(solve_for(c, i, term) is not None for c in conditions))
         index = next(deltas, left[-1])
         left.remove(index)
         body = sum_over(index, body, ranges)
@@ -163,7 +163,7 @@ def _at_delta(index: str, term: Term, ranges: Ranges) -> Node | None:
     """
     found = list[tuple[bool, Node, Affine, Node]]()
     for delta in term.conditions:
-        solution = _solved(delta, index, term)
+        solution = solve_for(delta, index, term)
         if solution is not None:
             guard = ranges.inside(solution, ranges.size(index))
             is_placed = any(part.op == node.ARGMAX for part in solution.nodes)
@@ -190,9 +190,9 @@ def _within_block(index: str, term: Term, ranges: Ranges) -> Node | None:
     for condition in term.conditions:
         if condition.op != INSIDE or condition.size.terms:
             continue
-        place, wide = condition.places[0], condition.size.constant
+        place, wide = find_block_place(condition, index, ranges), condition.size.constant
         factor, rest = place.factor(index), place - at(index) * place.factor(index)
-        is_block = any(abs(rest.factor(each)) == wide for each in rest.free)
+        is_block = any(abs(own) == wide for _, own in rest.terms)
         if abs(factor) != 1 or index in rest.free or not is_block:
             continue
         if not extent.terms and extent.constant <= wide:
@@ -204,61 +204,6 @@ def _within_block(index: str, term: Term, ranges: Ranges) -> Node | None:
         value = substitute(left.node, {index: there}, ranges)
         return sum_over(within, select([ranges.inside(there, extent)], value), ranges)
     return None
-
-
-def solve(condition: Node, index: str) -> Affine | None:
-    """Return what an index is where a delta holds; None if the delta does not say."""
-    if condition.op != EQUAL:
-        return None
-    place = condition.places[0]
-    factor = place.factor(index)
-    if abs(factor) != 1 or any(index in part.free for part in place.nodes):
-        return None
-    return (place - at(index) * factor) * -factor
-
-
-def _solved(condition: Node, index: str, term: Term) -> Affine | None:
-    """Return what an index is where a delta holds; None if it does not say, or is left as it is."""
-    solution = solve(condition, index)
-    return None if solution is None or _scatters(condition, index, term) else solution
-
-
-def _scatters(delta: Node, index: str, term: Term) -> bool:
-    """Return whether a delta says where values go that come from a product of matrices.
-
-    `sum[n, m](where(c == n - m, f(s[n, m]), 0))` adds up diagonals. Solved for n it would be of
-    c and m, and so would be all that is reduced for each n: no product of matrices is left of that.
-    It is solved all the same where values are nothing but a product with one sum, as of a
-    convolution, or have more indices than what is computed, as with a row of `q`.
-    """
-    value, bound = replace(term, conditions=()), set[str]()
-    while not value.under and [factor.op for factor in value.over] == [SUM]:
-        (inner,) = value.over
-        bound.add(inner.bound)
-        value = replace(term_of(inner.args[0]), conditions=())
-    wide = value.free - bound
-    decided = {i for i in delta.places[0].free - wide if solve(delta, i) is not None}
-    others = delta.places[0].free - decided - {index}
-    if not decided or not others:
-        return False
-    factors = [factor for factor in (*value.over, *value.under) if factor.height]
-    if len(factors) == 1 and factors[0].op == SUM:
-        return False
-    return any(
-        _is_product(part, index, others)
-        for factor in factors
-        if factor.free >= wide
-        for part in in_order([factor])
-        if part.op == SUM
-    )
-
-
-def _is_product(reduction: Node, index: str, others: set[str] | frozenset[str]) -> bool:
-    """Return whether a sum is of a factor with an index times one with another of some indices."""
-    factors = [factor.free for factor in term_of(reduction.args[0]).over]
-    first = [free for free in factors if index in free]
-    second = [free for free in factors if others & free]
-    return bool(first and second) and not any(others & free for free in first)
 
 
 def _split(index: str, term: Term, ranges: Ranges) -> Node | None:
@@ -286,13 +231,14 @@ def _split(index: str, term: Term, ranges: Ranges) -> Node | None:
 def _factor_out(index: str, term: Term, body: Node, ranges: Ranges) -> Node:
     """Return a sum with what does not depend on the index in front.
 
-    Where the index decides what is selected, only the number is moved out: a factor that is
-    infinite where nothing is selected is no part of the sum.
+    Where the index decides what is selected, and that may be nothing, only the number is moved out:
+    a factor that is infinite where nothing is selected is no part of the sum.
     """
     within = tuple(c for c in term.conditions if index in c.free)
-    stays = [bool(within) or index in factor.free for factor in (*term.over, *term.under)]
-    over = tuple(f for f in term.over if within or index in f.free)
-    under = tuple(f for f in term.under if within or index in f.free)
+    whole = bool(within) and not selects_something(within, index, ranges)
+    stays = [whole or index in factor.free for factor in (*term.over, *term.under)]
+    over = tuple(f for f in term.over if whole or index in f.free)
+    under = tuple(f for f in term.under if whole or index in f.free)
     inner = Term(conditions=within, over=over, under=under)
     # As it was written, if nothing is moved out of it.
     same = all(stays) and not term.conditions and term.factor == 1 and is_whole(body, term)

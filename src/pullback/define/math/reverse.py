@@ -16,6 +16,7 @@ from pullback.define.math.index import at
 from pullback.define.math.node import ARGMAX, MAX, Node, equal, place_of, rename_indices
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
+from pullback.define.math.solve import solve
 from pullback.define.math.term import Combination, select, split_guard
 
 
@@ -121,7 +122,7 @@ class IndexedReverse(Reverse):
         found = reduce.argmax_of(largest)
         for condition in conditions:
             for index in found.free:
-                solution = reduce.solve(condition, index)
+                solution = solve(condition, index)
                 if solution and any(part.op == ARGMAX for part in solution.nodes):
                     found = reduce.substitute(found, {index: solution}, self.ranges)
         return found

@@ -26,7 +26,7 @@ from pullback.define.math.node import (
     place_of,
     rename_index,
 )
-from pullback.define.math.reduce import solve
+from pullback.define.math.solve import solve
 from pullback.define.math.term import Term, term_of
 
 # The two indices that blocks are taken of.

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from pullback.define.math.index import Affine, at
+from pullback.define.math import node as graph
+from pullback.define.math.index import Affine, at, divided, is_quotient
 from pullback.define.math.node import (
     ARGMAX,
     EQUAL,
@@ -23,6 +24,7 @@ from pullback.define.math.node import (
     Node,
     in_order,
     is_number,
+    place_of,
     read,
     rename_index,
 )
@@ -44,6 +46,13 @@ Key = tuple[object, ...]
 def is_target(node: Node, output: Output) -> bool:
     """Return whether a condition says to which row a sum adds: its entries are sorted before."""
     return node.op == EQUAL and not node.free <= {*output.indices}
+
+
+def find_quotients(node: Node, indices: Sequence[str]) -> Iterator[tuple[Node, str]]:
+    """Yield the quotients of one index in a part, and that index."""
+    for part in in_order([node]):
+        if is_quotient(part) and len(part.free) == 1 and part.free <= {*indices}:
+            yield part, next(iter(part.free))
 
 
 class Hoisted:
@@ -68,6 +77,7 @@ class Hoisted:
         self.facts = FormulaFacts({}, ())
         self.made: dict[Key, Output] = {}
         self.keys: dict[Node, Key | None] = {}
+        self.places: dict[Node, tuple[Affine, ...]] = {}  # of what blocks share
         self.levels: dict[Key, int] = {}
         self.fitting: dict[Node, bool] = {}
         self.known_parts: dict[Key, set[Key]] = {}
@@ -128,7 +138,8 @@ class Hoisted:
             key = self.key(node)
             if key in own or key not in self.made:
                 return None
-            return read(self.made[key].name, map(at, self.arrange(node) or ()), node.type)
+            places = self.places.get(node) or map(at, self.arrange(node) or ())
+            return read(self.made[key].name, places, node.type)
 
         nodes = [output.node for output in outputs]
         nodes = rewrite_nodes(nodes, lambda part: part, self.ranges, replaced)
@@ -160,6 +171,8 @@ class Hoisted:
             seen.add((node, around))
             if self.is_shared(node, around, output) and (key := self.key(node)):
                 self.make(node, key)
+                continue
+            if self.lift(node, output):
                 continue
             left += self.open(node, around)
 
@@ -218,6 +231,35 @@ class Hoisted:
             return False
         extents = Extents(self.known.typical)
         return math.prod(extents.number(self.ranges.size(i)) or 0 for i in others) >= LEAST
+
+    def lift(self, node: Node, output: Output) -> bool:
+        """Have a part computed once for each block of an index, of which only the block is in it.
+
+        `max[p < 64](x[b, 64*(n//64) + p])` is the same for 64 values of n.
+        """
+        if node.type != "real" and node.op != ARGMAX:
+            return False
+        for quotient, index in find_quotients(node, output.indices):
+            dividend, divisor = divided(quotient)
+            ends = self.ranges.bounds(dividend)
+            names = [name for name in output.indices if name in node.free]
+            if divisor < LEAST or ends is None or len(names) < len(node.free):
+                continue
+            first, last = (graph.quotient(end, divisor) for end in ends)
+            block = self.ranges.fresh(last + 1)
+            inner = graph.replace_term(node, quotient, at(block), index)
+            if first != Affine(0) or index in inner.free or not self.is_inside(inner):
+                continue
+            own = [block if name == index else name for name in names]
+            number, order = self.facts.identity(inner)
+            key = number, *map(order.index, own), *self.dims(own)
+            self.keys[node] = key
+            self.places[node] = tuple(
+                place_of(quotient) if name == index else at(name) for name in names
+            )
+            self.make_of(inner, key, own)
+            return True
+        return False
 
     def key(self, node: Node) -> Key | None:
         """Return what a part computes; None if it cannot be a tensor."""
@@ -284,9 +326,12 @@ class Hoisted:
 
     def make(self, node: Node, key: Key) -> None:
         """Have a part computed before; what differs in the names of its indices is one."""
+        self.make_of(node, key, self.arrange(node) or ())
+
+    def make_of(self, node: Node, key: Key, names: Sequence[str]) -> None:
+        """Have it computed as a tensor of some indices."""
         if key in self.made:
             return
-        names = self.arrange(node) or ()
         indices = tuple(f"~{place}:{size}" for place, size in enumerate(self.dims(names)))
         for name, index in zip(names, indices, strict=True):
             self.ranges.sizes[index] = self.ranges.size(name)

@@ -17,6 +17,7 @@ from pullback.define.math.index import Affine, at
 from pullback.define.math.lower import product_of, scatter_of
 from pullback.define.math.node import EQUAL, INSIDE, SUM, Node, in_order, is_number, place_of
 from pullback.define.math.ranges import Ranges
+from pullback.define.math.solve import solve
 from pullback.define.math.term import scale, select, split_guard, term_of
 from pullback.kernels.loops.hoisted import SHARED
 from pullback.kernels.loops.nest import KernelSetting, Nest, Output
@@ -155,7 +156,7 @@ def read_in_order(node: Node, indices: Sequence[str], ranges: Ranges) -> Node:
         if not decides or window is None or size.terms:
             continue
         new = ranges.fresh(window.size)
-        place = reduce.solve(graph.equal(window.places[0] - at(new)), index)
+        place = solve(graph.equal(window.places[0] - at(new)), index)
         assert place
         *conditions, value = (
             reduce.substitute(each, {index: place}, ranges)
