@@ -21,6 +21,13 @@ def scaled(x: Tensor, s: Tensor) -> Tensor:
     return x * s.repeat_interleave(128, 1)[:, : x.shape[1]]
 
 
+def in_squares(x: Tensor) -> Tensor:
+    (n, m), rest = x.shape, [-x.shape[0] % 4, -x.shape[1] % 8]
+    squares = F.pad(x, (0, rest[1], 0, rest[0])).unflatten(1, (-1, 8)).unflatten(0, (-1, 4))
+    means = squares.square().mean((1, 3), keepdim=True)
+    return (squares / (1 + means)).flatten(2, 3).flatten(0, 1)[:n, :m]
+
+
 def grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, scale=1.0, enable_gqa=True)
 
@@ -64,6 +71,12 @@ CASES: dict[str, Case] = {
         "(x[n, k]) -> y[n, b < size(k)//64] = mean[p < 64](x[n, 64*b + p]**2)",
         lambda x: x[:, : x.shape[1] // 64 * 64].unflatten(1, (-1, 64)).square().mean(2),
         lambda n: [(3, 64 + 9 * n)],
+    ),
+    "squares": (
+        "(x[n, m]) -> y[n, m] = s[a < (size(n) + 3)//4, b < (size(m) + 7)//8]"
+        " = 1 + sum[p < 4, q < 8](pad(x[4*a + p, 8*b + q])**2)/32; y = x/s[n//4, m//8]",
+        in_squares,
+        lambda n: [(11, n)],
     ),
     "heads in groups": (
         "(q[h, n, d], k[g, m, d], v[g, m, e]) -> y[h, n, e] = "

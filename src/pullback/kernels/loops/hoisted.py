@@ -233,33 +233,33 @@ class Hoisted:
         return math.prod(extents.number(self.ranges.size(i)) or 0 for i in others) >= LEAST
 
     def lift(self, node: Node, output: Output) -> bool:
-        """Have a part computed once for each block of an index, of which only the block is in it.
+        """Have a part computed once for each block of indices of which only the block is in it.
 
         `max[p < 64](x[b, 64*(n//64) + p])` is the same for 64 values of n.
         """
-        if node.type != "real" and node.op != ARGMAX:
+        names = [name for name in output.indices if name in node.free]
+        if (node.type != "real" and node.op != ARGMAX) or len(names) < len(node.free):
             return False
-        for quotient, index in find_quotients(node, output.indices):
-            dividend, divisor = divided(quotient)
-            ends = self.ranges.bounds(dividend)
-            names = [name for name in output.indices if name in node.free]
-            if divisor < LEAST or ends is None or len(names) < len(node.free):
-                continue
-            first, last = (graph.quotient(end, divisor) for end in ends)
-            block = self.ranges.fresh(last + 1)
-            inner = graph.replace_term(node, quotient, at(block), index)
-            if first != Affine(0) or index in inner.free or not self.is_inside(inner):
-                continue
-            own = [block if name == index else name for name in names]
-            number, order = self.facts.identity(inner)
-            key = number, *map(order.index, own), *self.dims(own)
-            self.keys[node] = key
-            self.places[node] = tuple(
-                place_of(quotient) if name == index else at(name) for name in names
-            )
-            self.make_of(inner, key, own)
-            return True
-        return False
+        inner, blocks = node, dict[str, tuple[str, Node]]()
+        for quotient, index in find_quotients(node, names):
+            ends = self.ranges.bounds(place_of(quotient))
+            if ends is not None and ends[0] == Affine(0):
+                block = self.ranges.fresh(ends[1] + 1)
+                other = graph.replace_term(inner, quotient, at(block), index)
+                if index not in other.free:
+                    inner, blocks[index] = other, (block, quotient)
+        many = math.prod(divided(quotient)[1] for _, quotient in blocks.values())
+        if not blocks or many < LEAST or not self.is_inside(inner):
+            return False
+        own = [blocks[name][0] if name in blocks else name for name in names]
+        number, order = self.facts.identity(inner)
+        key = number, *map(order.index, own), *self.dims(own)
+        self.keys[node] = key
+        self.places[node] = tuple(
+            place_of(blocks[name][1]) if name in blocks else at(name) for name in names
+        )
+        self.make_of(inner, key, own)
+        return True
 
     def key(self, node: Node) -> Key | None:
         """Return what a part computes; None if it cannot be a tensor."""

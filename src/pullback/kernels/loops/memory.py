@@ -240,6 +240,15 @@ class KernelReads:
             return f"load_strided<{operand.stored}>({address}, {step})"
         return f"load_apart<{operand.stored}>({address}, {step}, {places[own]}, {factor}, {size})"
 
+    def is_apart(self, node: Node) -> bool:
+        """Return whether the elements of a read lie a number apart that no vectors are made for."""
+        lane, last = self.emitter.here.lane, len(node.places) - 1
+        factors = {d: place.factor(lane or "") for d, place in enumerate(node.places)}
+        return self.emitter.target.needs_neighbours and any(
+            factor not in {0, 1} and not (d == last and factor in range(2, 5))
+            for d, factor in factors.items()
+        )
+
     def diagonal(self, node: Node, copy: Mapping[str, int], own: list[int]) -> str:
         """Return elements of which several places grow with the lane."""
         emitter = self.emitter

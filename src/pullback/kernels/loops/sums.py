@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 MOST_WRITTEN = 16
 # And no more work, as many multiplications: a compiler takes seconds for a hundred exponentials.
 MOST_WORK = 1024
+# What lies apart is put into lanes one by one: hundreds of such vectors took minutes to compile.
+APART = 16
 # In a tile, where each value is read for all rows and vectors: there are no registers for more.
 MOST_IN_TILE = 4
 
@@ -76,7 +78,7 @@ def count_work(emitter: Emitter, node: Node) -> int:
 def count_work_of(emitter: Emitter, part: Node) -> int:
     """Return the work of a part of a reduction's value; none of one that has a loop."""
     if part.op in PLACED:
-        return 1
+        return APART if part.op == READ and emitter.memory.is_apart(part) else 1
     if part.op not in REDUCTIONS:
         return derived.estimate_work(part)
     is_short = (emitter.extents.number(part.size) or MOST_WRITTEN + 1) <= MOST_WRITTEN
