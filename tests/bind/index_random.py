@@ -173,9 +173,9 @@ def divided() -> list[Random]:
     """Reads at places that are divided by a number, or taken modulo one."""
     places: dict[str, Callable[[Tensor], Tensor]] = {
         "s[n//2]": lambda n: n // 2,
-        "s[(n + 3)//2]": lambda n: (n + 3) // 2,
+        "pad(s[(n + 3)//2])": lambda n: (n + 3) // 2,
         "pad(s[(2 - n)//3])": lambda n: (2 - n) // 3,
-        "s[n//2 + n % 2]": lambda n: n // 2 + n % 2,
+        "pad(s[n//2 + n % 2])": lambda n: n // 2 + n % 2,
     }
     return [
         Random(text, lambda grid, at=at: grid.read("s", at(grid.index("n"))), frozenset("n"))

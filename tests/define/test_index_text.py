@@ -97,7 +97,7 @@ SHAPES = [
     "(x[n]) -> y[] = size(n)",
     "(x[n]) -> y[n] = mean[k](x[k] - n % 2) + (n//3)*n**2",
     "(x[n]) -> y[] = max[i < size(n)//2](x[2*i] - x[2*i + 1])",
-    "(x[n]) -> y[n] = x[n//2]*(n % 2) - x[n - (n + 1)//2] + x[0]*(-(n % 3))*(1 - n//2)",
+    "(x[n]) -> y[n] = x[n//2]*(n % 2) - pad(x[n - (n + 1)//2]) + x[0]*(-(n % 3))*(1 - n//2)",
     "(x[b, n]) -> y[b, n] = s[b, m < (size(n) + 7)//8] = sum[p < 8](pad(x[b, 8*m + p])**2);"
     " y = x/s[b, n//8]",
     # In its gradient one expression stands in sums over n and m, and over m and n.

@@ -16,6 +16,7 @@ from pullback.define.math.index import (
     never_negative,
     size,
     split_remainders,
+    undivide,
 )
 from pullback.define.math.node import ARGMAX, Node, number, quotient
 
@@ -73,6 +74,11 @@ class Ranges:
     def inside(self, place: Affine, extent: Affine) -> Node:
         """Return the guard 0 <= place < extent, or True or False where that is certain."""
         bounds = self.bounds(place)
+        if place.nodes and bounds is not None:
+            # As the node has it: what is certain of one spelling is so of the other.
+            least, most = undivide(place), undivide(extent - 1 - place)
+            place, extent = least, least + most + 1
+            bounds = self.bounds(place)
         if bounds is not None:
             least, most = bounds
             if never_negative(least) and never_negative(extent - most - 1):

@@ -18,6 +18,7 @@ from pullback.define.math.language import FormulaArguments, FormulaType, Unknown
 from pullback.define.math.node import Node, equal, index, is_number, is_value, place_of, read
 from pullback.define.math.other_words import suggest_instead
 from pullback.define.math.places import REDUCTIONS, PlaceReader
+from pullback.define.math.sizes import dimensions_used
 from pullback.define.math.subscripts import (
     Access,
     NamedValue,
@@ -274,12 +275,22 @@ class IndexReader(PlaceReader):
 
     def require(self, access: Access, facts: Sequence[Fact]) -> None:
         """Stop at a read that may be outside; a part's reads are checked where the part is used."""
-        if any(map(is_quotient, access.place.nodes)):
-            return  # no line says that one dimension is a multiple of another: each call checks
+        if self.is_checked_in_calls(access):
+            return
         if self.part is None:
             inside.require(self.program, {**self.parameters, **self.scope}, access, facts)
         elif not inside.is_inside(self.program, access, facts):
             self.part[access.place, access.extent, tuple(facts)] = access
+
+    def is_checked_in_calls(self, access: Access) -> bool:
+        """Return whether a quotient is of other sizes than what is read.
+
+        No line says that one dimension is a multiple of another.
+        """
+        ends = self.program.ranges.bounds(access.place)
+        if ends is None or not any(map(is_quotient, access.place.nodes)):
+            return False
+        return not dimensions_used((), [access.extent]) & dimensions_used((), ends)
 
     def require_again(self, definition: NamedValue, places: Sequence[Affine], shown: str) -> None:
         """Check the reads of a part again, at the indices at which it is used."""
