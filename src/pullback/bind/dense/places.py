@@ -13,11 +13,12 @@ from pullback.bind.dense.space import labels_of
 from pullback.bind.dense.value import Value, align, is_traced, join_axes
 from pullback.define.math import bounds
 from pullback.define.math.bounds import Gather, Maximum
-from pullback.define.math.facts import derive_facts, is_positive
+from pullback.define.math.facts import derive_facts
 from pullback.define.math.formula import Formula
 from pullback.define.math.index import Affine, is_quotient, is_size, size
 from pullback.define.math.node import ARGMAX, INSIDE, Node
 from pullback.define.math.ranges import Ranges
+from pullback.define.math.required import Check, is_inside_for_facts
 from pullback.define.math.subscripts import is_data
 from pullback.define.shape import Size
 from pullback.diagnostic import Rule
@@ -122,7 +123,8 @@ def is_certain(indexed: Formula, gather: Gather) -> bool:
         return True
     ranges = Ranges({**indexed.sizes, **dict(gather.bound)})
     facts = [fact for each in gather.conditions for fact in derive_facts(each, True, ranges)]
-    return all(is_positive(end, facts, ranges) for end in (place, extent - 1 - place))
+    check = Check(gather.read, gather.bound, tuple(facts))
+    return is_inside_for_facts(indexed, check, place, extent)
 
 
 def measure(dense: Dense, gather: Gather) -> Size:

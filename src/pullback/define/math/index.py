@@ -206,6 +206,15 @@ def undivide(place: Affine) -> Affine:
     return place
 
 
+def undivide_range(place: Affine, extent: Affine) -> tuple[Affine, Affine]:
+    """Return a place without quotients, and how far it may go where another one is inside.
+
+    `0 <= e//c < n` is where `0 <= e < c*n` is.
+    """
+    least, most = undivide(place), undivide(extent - 1 - place)
+    return least, least + most + 1
+
+
 def take_remainder(place: Affine, quotient: Node) -> tuple[Affine, int] | None:
     """Return a sum without a remainder, and what that is multiplied by; None if there is none.
 

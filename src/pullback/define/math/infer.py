@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from pullback.define.math.index import Affine, never_negative, size_of, undivide
+from pullback.define.math.index import Affine, never_negative, size_of, undivide_range
 from pullback.define.math.inside import format_size
 from pullback.define.math.node import ARGMAX, quotient
 from pullback.define.math.ranges import Ranges
@@ -93,12 +93,12 @@ def _find_bounds(index: Index, program: FormulaProgram) -> list[Bound]:
 def _find_bound(access: Access, index: Index, known: Mapping[str, Affine]) -> Affine | None:
     """Return how far one read allows an index to run; None if it does not bound it."""
     sizes = {size_of(key): extent for key, extent in known.items()}
-    place, most = undivide(access.place), undivide(access.extent - 1 - access.place)
+    place, extent = undivide_range(access.place, access.extent)
     factor = place.factor(index.key)
     if factor == 0 or any(index.key in part.free for part in place.nodes):
         return None
     rest = (place - Affine(0, ((index.key, factor),))).replaced({**sizes})
-    extent = (place + most + 1).replaced({**sizes})
+    extent = extent.replaced({**sizes})
     reach = Ranges(known).bounds(rest)
     if reach is None:
         return None

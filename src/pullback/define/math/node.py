@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 from weakref import WeakValueDictionary
 
-from pullback.define.math.index import Affine, at, is_quotient, undivide
+from pullback.define.math.index import Affine, at, is_quotient, undivide_range
 
 Type = Literal["bool", "int", "real"]
 # The data of a node besides its operands: a number, a name and its indices, a bound index.
@@ -209,9 +209,7 @@ def inside(place: Affine, size: Affine) -> Node:
         over, under = _compare("le", zero, value), _compare("lt", value, index(size))
         return make("logical_and", (over, under), None, "bool", frozenset())
     if place.nodes:
-        # Where a quotient is inside: `0 <= i//2 < n` where `0 <= i < 2*n`.
-        least, most = undivide(place), undivide(size - 1 - place)
-        place, size = least, least + most + 1
+        place, size = undivide_range(place, size)
     return _make_placed(INSIDE, (place, size), (place,), "bool")
 
 
@@ -225,9 +223,10 @@ def equal(place: Affine) -> Node:
     if is_value(place):
         more = Affine(max(place.constant, 0), tuple(t for t in place.terms if t[1] > 0))
         return _compare("eq", index(more), index(more - place))
-    least, most = (undivide(place), undivide(-place)) if place.nodes else (place, -place)
-    if least != place:
-        return inside(least, least + most + 1)
+    if place.nodes:
+        whole, wide = undivide_range(place, Affine(1))
+        if whole != place:
+            return inside(whole, wide)
     if place.terms[0][1] < 0:
         place = -place
     return _make_placed(EQUAL, (place,), (place,), "bool")

@@ -16,7 +16,7 @@ from pullback.define.math.index import (
     never_negative,
     size,
     split_remainders,
-    undivide,
+    undivide_range,
 )
 from pullback.define.math.node import ARGMAX, Node, number, quotient
 
@@ -76,8 +76,7 @@ class Ranges:
         bounds = self.bounds(place)
         if place.nodes and bounds is not None:
             # As the node has it: what is certain of one spelling is so of the other.
-            least, most = undivide(place), undivide(extent - 1 - place)
-            place, extent = least, least + most + 1
+            place, extent = undivide_range(place, extent)
             bounds = self.bounds(place)
         if bounds is not None:
             least, most = bounds
