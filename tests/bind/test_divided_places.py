@@ -105,7 +105,10 @@ def test_values_and_gradients_are_those_of_pytorch(name: str, seed: int) -> None
         theirs = torch.autograd.grad(want, exact, grad.double())
         for mine, other in zip((value, *found), (want, *theirs), strict=True):
             few = digits[dtype]
-            torch.testing.assert_close(mine.double(), other, rtol=few, atol=few)
+            # A gradient of attention reads its output, which is rounded: what is small beside the
+            # others has fewer digits, as PyTorch's own has.
+            largest = max(1.0, other.abs().max().item())
+            torch.testing.assert_close(mine.double(), other, rtol=few, atol=few * largest)
 
 
 @pytest.mark.parametrize(
