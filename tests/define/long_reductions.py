@@ -70,6 +70,15 @@ LINES: Mapping[str, tuple[str, int, int | None]] = {
         1,
         2,
     ),
+    # Here the gradients sum over heads within the sum over rows: indices are sorted by name.
+    "grouped heads by another name": (
+        "f(q[g, u, n, d], k[g, m, d], v[g, m, e]) -> o[g, u, n, e] = "
+        "s[g, u, n, m] = sum[d](q[g, u, n, d]*k[g, m, d]); "
+        "p[g, u, n, m] = exp(s[g, u, n, m] - max[r](s[g, u, n, r])); "
+        "o = sum[m](p[g, u, n, m]*v[g, m, e])/sum[m](p[g, u, n, m])",
+        1,
+        2,
+    ),
     "of itself": (
         "f(x[n, d]) -> o[n, d] = s[n, m] = sum[c](x[n, c]*x[m, c]); "
         "p[n, m] = exp(s[n, m] - max[r](s[n, r])); "
@@ -220,4 +229,4 @@ READING = {
     **{"no maximum": 2, "variance": 2, "temperature by the norm": 2},
 }
 
-SIZES = {"n": 7, "m": 7, "d": 3, "e": 4, "c": 5, "h": 3, "g": 2, "...": 2}
+SIZES = {"n": 7, "m": 7, "d": 3, "e": 4, "c": 5, "h": 3, "g": 2, "u": 3, "...": 2}

@@ -98,7 +98,10 @@ def test_only_what_gradients_read_is_kept() -> None:
     assert keep_statistics(formula(text)) is None
 
 
-ATTENTIONS = {"plain", "causal", "of itself", "divided inside", "grouped heads"}
+ATTENTIONS = {
+    *("plain", "causal", "of itself", "divided inside", "grouped heads"),
+    "grouped heads by another name",
+}
 
 
 @pytest.mark.parametrize("name", LINES)

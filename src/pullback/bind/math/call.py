@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 
 import torch
@@ -25,6 +25,12 @@ from pullback.define.math.coalesce import coalesce, coalesce_shape, coalesce_siz
 from pullback.define.math.formula import Formula, require_real
 from pullback.define.math.index import BATCH
 from pullback.define.math.passing import Passing
+from pullback.define.math.unflatten import (
+    find_blocks,
+    unflatten,
+    unflatten_shape,
+    unflatten_sizes,
+)
 from pullback.define.operator import Definition
 
 
@@ -122,19 +128,40 @@ class IndexedCall:
         known = coalesce(self.indexed)
         if known is None:
             return self
+        change = partial(coalesce_shape, known)
+        return self.reshaped(known.formula, change, coalesce_sizes(known, self.sizes))
+
+    @cached_property
+    def unflattened(self) -> IndexedCall:
+        """The same call with two dimensions in place of each that is read in blocks of another."""
+        for blocks in find_blocks(self.indexed):
+            is_even = self.sizes[blocks.dim] == blocks.length * self.sizes[blocks.outer]
+            if is_even and (own := unflatten(self.indexed, blocks)):
+                change = partial(unflatten_shape, own)
+                made = self.reshaped(own.formula, change, unflatten_sizes(own, self.sizes))
+                return made.unflattened
+        return self
+
+    def reshaped(
+        self,
+        indexed: Formula,
+        change: Callable[[TensorSpec, Sequence[int]], tuple[int, ...]],
+        sizes: dict[str, int],
+    ) -> IndexedCall:
+        """Return the same call with other dimensions of the same elements.
+
+        Args:
+            indexed: the operator with these dimensions.
+            change: returns the new shape of a tensor.
+            sizes: of every index.
+        """
         line, named = self.indexed.line, dict(self.named)
         for spec in line.tensors:
             if isinstance(value := named[spec.name], Tensor):
-                named[spec.name] = value.reshape(coalesce_shape(known, spec, value.shape))
+                named[spec.name] = value.reshape(change(spec, value.shape))
         pairs = zip(line.outputs, self.outputs.shapes, strict=True)
-        shapes = [coalesce_shape(known, spec, shape) for spec, shape in pairs]
-        return replace(
-            self,
-            indexed=known.formula,
-            named=named,
-            outputs=replace(self.outputs, shapes=shapes),
-            sizes=coalesce_sizes(known, self.sizes),
-        )
+        outputs = replace(self.outputs, shapes=[change(spec, shape) for spec, shape in pairs])
+        return replace(self, indexed=indexed, named=named, outputs=outputs, sizes=sizes)
 
     def taken_by(self, own: Own) -> IndexedCall:
         """Return the call as some loops take it."""
@@ -187,10 +214,13 @@ def compute_outputs(call: IndexedCall, choices: Sequence[Choice]) -> list[Tensor
     if any(left):
         passing = next((choice.passing for choice in choices if choice.passing), None)
         fused = next((choice.fused for choice in choices if choice.fused), None)
-        rest = replace(call, outputs=kernel.select_wanted(outputs, left))
+        rest = replace(call, outputs=kernel.select_wanted(outputs, left)).unflattened
         is_free = fused and not is_captured(outputs.device)
-        rest = (is_free and compute_fused(rest, fused)) or compute_by_pytorch(rest, passing)
-        values = [b if own is None else own for own, b in zip(values, rest, strict=True)]
+        found = (is_free and compute_fused(rest, fused)) or compute_by_pytorch(rest, passing)
+        for k, value in enumerate(found):
+            if value is not None:
+                is_whole = rest.indexed is call.indexed
+                values[k] = value if is_whole else value.reshape(outputs.shapes[k])
     return values
 
 

@@ -71,7 +71,7 @@ def choose_blocks(
         measure: times some ways.
     """
     left = [k for choice in choices if not choice.takes_own for k in choice.outputs]
-    part = call.wanting(left)
+    part = call.wanting(left).unflattened
     found = find_passing(part) if left else None
     if found is None:
         return choices
@@ -134,6 +134,7 @@ def show_seconds(seconds: Mapping[str, float]) -> str:
 
 def take_blocks(call: IndexedCall, measure: Measure) -> list[Choice]:
     """Return the choice of blocks, whatever they cost; as a whole if there are none."""
+    call = call.unflattened
     found = find_passing(call)
     if found is None:
         return []

@@ -239,6 +239,8 @@ class Maker:
         """Return the read of a reduction's value, or the reduction with such reads in it."""
         if (value := self.placed(node)) is not None:
             return value
+        if (node := self.indices.ordered(node, self.pairs)) in self.values:
+            return self.values[node]
         index, body = self.indices.opened(node)
         rewritten = self.rewritten(body)
         pair = self.pair_of(index, node, rewritten)

@@ -21,6 +21,7 @@ from pullback.define.math.node import (
     SCALAR,
     SUM,
     Node,
+    close,
     in_order,
     index,
     place_of,
@@ -58,6 +59,30 @@ class Indices:
         """Return the index of a reduction, and its body."""
         index = self.of(reduction.size, reduction.free)
         return index, rename_index(reduction.args[0], reduction.bound, index)
+
+    def opened_product(self, reduction: Node) -> tuple[list[str], Node]:
+        """Return the indices of sums over one product, and that.
+
+        The order of `sum[n, r](t[r, n, m]*q[r, n, d])` says nothing: summed over r alone it has
+        more indices than each of its factors.
+        """
+        index, body = self.opened(reduction)
+        indices = [index]
+        while reduction.op == body.op == SUM and not is_contained(body):
+            index, body = self.opened(body)
+            indices.append(index)
+        return indices, body
+
+    def ordered(self, reduction: Node, pairs: Sequence[Pair]) -> Node:
+        """Return sums over one product such that the innermost is over an index of its tiles."""
+        indices, body = self.opened_product(reduction)
+        if len(indices) < 2:
+            return reduction
+        sides = [p for p in pairs if any(p <= part.free for part in computed_parts(body))]
+        indices.sort(key=lambda own: any(own in pair for pair in sides))
+        for own in reversed(indices):
+            body = close(SUM, own, self.ranges[own], body)
+        return body
 
 
 def _stem(extent: Affine) -> str:
@@ -108,13 +133,13 @@ def find_tiles(nodes: Sequence[Node], indices: Indices) -> Iterator[tuple[Pair, 
                         for pair in itertools.combinations(sorted(placed.moving & part.free), 2):
                             yield frozenset(pair), part
                     continue
-                own, body = indices.opened(node)
+                summed, body = indices.opened_product(node)
                 left.append(body)
-                if indices.is_of_batch(own):
-                    continue  # no side of a block
-                for part in computed_parts(body):
+                for own, part in itertools.product(summed, computed_parts(body)):
+                    if indices.is_of_batch(own) or own not in part.free:
+                        continue  # no side of a block
                     for other in part.free - {own}:
-                        if own in part.free and not indices.is_of_batch(other):
+                        if not indices.is_of_batch(other):
                             yield frozenset((own, other)), part
 
 
@@ -240,6 +265,12 @@ def computed_parts(body: Node, inside: dict[str, Affine] | None = None) -> Itera
 def products_in(body: Node, pair: Pair) -> Iterator[Node]:
     """Yield the reductions in a body whose values are of rows and columns."""
     return (node for node in in_order([body]) if node.op in REDUCTIONS and pair <= node.free)
+
+
+def is_contained(reduction: Node) -> bool:
+    """Return whether a factor of what is reduced has all indices that the reduction has."""
+    term = term_of(reduction.args[0])
+    return any(reduction.free <= f.free for f in (*term.conditions, *term.over, *term.under))
 
 
 def is_outer(part: Node) -> bool:
