@@ -34,3 +34,5 @@ def example(path: str) -> ModuleType:
             return importlib.import_module(module)
     finally:
         sys.path.remove(str(EXAMPLES / folder))
+        # Last: what a script imports once it runs is found, whatever ran before.
+        sys.path.append(str(EXAMPLES / folder))
