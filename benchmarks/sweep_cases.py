@@ -67,6 +67,11 @@ def group_norm(x: Tensor, g: Tensor, c: Tensor) -> Tensor:
     return every.view(x.shape)
 
 
+def turn_pairs(x: Tensor) -> Tensor:
+    n = x.shape[1]
+    return x - F.pad(x, (0, n % 2)).unflatten(1, (-1, 2)).flip(2).flatten(1)[:, :n]
+
+
 def scale_blocks(x: Tensor) -> Tensor:
     blocks = F.pad(x, (0, -x.shape[1] % 64)).unflatten(1, (-1, 64))
     scaled = blocks / (blocks.abs().amax(2, keepdim=True) + 1e-6)
@@ -231,6 +236,14 @@ FAMILIES = (
         " = s[b, m < (size(n) + 63)//64] = 1e-6 + max[p < 64](abs(pad(x[b, 64*m + p])));"
         " y = x/s[b, n//64]",
         eager=scale_blocks,
+        axes=ROWS,
+        others=WIDE,
+        work="b n",
+    ),
+    Family(
+        name="turned pairs",
+        line="(x[b, n]) -> y[b, n] = x - pad(x[b, n + 1 - 2*(n % 2)])",
+        eager=turn_pairs,
         axes=ROWS,
         others=WIDE,
         work="b n",

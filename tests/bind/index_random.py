@@ -176,6 +176,9 @@ def divided() -> list[Random]:
         "pad(s[(n + 3)//2])": lambda n: (n + 3) // 2,
         "pad(s[(2 - n)//3])": lambda n: (2 - n) // 3,
         "pad(s[n//2 + n % 2])": lambda n: n // 2 + n % 2,
+        "pad(s[(n//2) % 3])": lambda n: n // 2 % 3,
+        "pad(s[n + 1 - 2*(n % 2)])": lambda n: n + 1 - 2 * (n % 2),
+        "pad(s[3*((n + 1)//2 % 2) + n % 3])": lambda n: 3 * ((n + 1) // 2 % 2) + n % 3,
     }
     return [
         Random(text, lambda grid, at=at: grid.read("s", at(grid.index("n"))), frozenset("n"))

@@ -45,6 +45,8 @@ WHOLE = [
     "(x[n], s[b]) -> y[n] = x*s[n//3]*argmax[k < size(n)](x[k]*s[k//3])",
     "(x[n, b], s[b]) -> y[n, b] = x*s[n//3]",
     "(x[n, n], s[b]) -> y[n] = x[n, n]*s[n//3]",
+    "(x[n], s[2]) -> y[n] = x*s[n//3]",
+    "(x[n, m], s[2, 2]) -> y[n, m] = x*s[n % 2, m % 2]",
 ]
 SIZES = {"g": 2, "h": 6, "b": 2, "n": 6, "m": 4, "a": 2, "d": 3, "e": 2}
 

@@ -113,9 +113,10 @@ def is_certain(indexed: Formula, gather: Gather) -> bool:
     One that is divided is looked at in each call, unless conditions around it say that it is.
     """
     place = gather.place
-    extent = size(labels_of(indexed.line)[gather.read.name][gather.dimension])
+    label = labels_of(indexed.line)[gather.read.name][gather.dimension]
+    extent = indexed.ranges.size(label.rstrip("'"))
     guards = [c for c in gather.conditions if c.op == INSIDE and c.places[0] == place]
-    if any(guard.size == extent for guard in guards):
+    if any(guard.size in (extent, size(label)) for guard in guards):
         return True
     if is_data(place):
         return False

@@ -127,7 +127,11 @@ def gradient_arguments(backward: Definition, call: IndexedCall) -> tuple[object,
         for name in (line.name, f"grad_{line.name}", *(["grad"] if line.name == first else []))
     }
     known = {**arriving, **call.named}
-    given = tuple(known[parameter.name] for parameter in backward.line.parameters)
+    # Where an input has the name, that of what arrives ends with `_`.
+    given = tuple(
+        known[p.name] if p.name in known else arriving[p.name.rstrip("_")]
+        for p in backward.line.parameters
+    )
     return kernel.fill_defaults(backward, given, None)
 
 

@@ -82,6 +82,10 @@ def sizes_for(
     batch = (2,) if any(tensor.has_batch for tensor in line.tensors) else ()
     try:
         known = extents.sizes_of_call(indexed, shape.Sizes(own, batch))
+        # As where `w[k % 64]` reads 64 elements.
+        larger = required.find_larger(indexed, known)
+        if larger and larger.keys() <= {*names} - fixed.keys() and max(larger.values()) < MOST_MORE:
+            return sizes_for(indexed, pattern, {**fixed, **larger})
         required.require_inside(indexed, known)
     except PullbackError:
         return None

@@ -57,14 +57,37 @@ template <class Number, int many>
   }
 }
 
+/// How elements of one kind lie in registers: `many` in each.
+template <class Stored>
+struct Registers {
+  using Number = Carrier<Stored>;
+  static constexpr int of_register = register_bytes / int{sizeof(Number)};
+  static constexpr int many = of_register < lanes ? of_register : lanes;
+  static constexpr auto each = std::make_integer_sequence<int, many>{};
+  using Part [[gnu::vector_size(many * sizeof(Number))]] = Number;
+
+  /// Elements next to each other; 0 outside.
+  PULLBACK_INLINE static Part load(const char* from, int64_t first, int64_t size) {
+    Part found;
+    if (__builtin_expect(first >= 0 && first + many <= size, true)) {
+      __builtin_memcpy(&found, from, sizeof found);
+    } else {
+      Number numbers[many];
+      copy_inside<Number, many>(numbers, from, first, size);
+      __builtin_memcpy(&found, numbers, sizeof found);
+    }
+    return found;
+  }
+};
+
 /// Elements next to each other, `shift` and the lane's place divided by a number far; 0 outside.
 template <class Stored, int divisor>
 PULLBACK_INLINE Value<Stored> load_divided(const char* row, int64_t place, int64_t shift,
                                            int64_t size) {
-  using Number = Carrier<Stored>;
-  constexpr int of_register = register_bytes / int{sizeof(Number)};
-  constexpr int many = of_register < lanes ? of_register : lanes;
-  using Part [[gnu::vector_size(many * sizeof(Number))]] = Number;
+  using Own = Registers<Stored>;
+  using Number = typename Own::Number;
+  using Part = typename Own::Part;
+  constexpr int many = Own::many;
   Part parts[lanes / many];
 #pragma GCC unroll 8
   for (int part = 0; part < lanes / many; ++part) {
@@ -77,15 +100,181 @@ PULLBACK_INLINE Value<Stored> load_divided(const char* row, int64_t place, int64
       parts[part] = same - Part{};
       continue;
     }
-    Part dense;
-    if (__builtin_expect(first >= 0 && first + many <= size, true)) {
-      __builtin_memcpy(&dense, from, sizeof dense);
-    } else {
+    parts[part] = repeat_each<divisor>(Own::load(from, first, size), rest, Own::each);
+  }
+  return unpack<Stored>(__builtin_bit_cast(Packed<Stored>, parts));
+}
+
+/// Whether all that `load_divided` reads is inside.
+template <int divisor>
+PULLBACK_INLINE bool load_divided_inside(int64_t place, int64_t shift, int64_t size) {
+  const int64_t last = floor_divide(place + lanes - 1, int64_t{divisor});
+  return floor_divide(place, int64_t{divisor}) + shift >= 0 && last + shift < size;
+}
+
+/// The first elements in turn, as many as the number says; the first lane has number `rest`.
+template <int divisor, class Part, int... k>
+PULLBACK_INLINE Part repeat_all(Part dense, int64_t rest, std::integer_sequence<int, k...>) {
+#if defined(__clang__)
+  return Part{dense[(rest + k) % divisor]...};
+#else
+  using Places = decltype(dense == dense);
+  using Place = std::decay_t<decltype(Places{}[0])>;
+  const Places all = Places{} + Place(divisor), place = Places{Place(k % divisor)...} + Place(rest);
+  return __builtin_shuffle(dense, place - (Places(place >= all) & all));
+#endif
+}
+
+/// The elements of two vectors, one after the other, from number `first` on.
+template <class Part, int... k>
+PULLBACK_INLINE Part join_from(Part one, Part other, int64_t first,
+                               std::integer_sequence<int, k...>) {
+#if defined(__clang__)
+  constexpr int64_t many = sizeof...(k);
+  return Part{(first + k < many ? one[first + k] : other[first + k - many])...};
+#else
+  using Places = decltype(one == one);
+  using Place = std::decay_t<decltype(Places{}[0])>;
+  return __builtin_shuffle(one, other, Places{Place(k)...} + Place(first));
+#endif
+}
+
+/// Elements that some numbers say, each of those of the lanes' places modulo one; 0 outside.
+template <int divisor, class Number, int many>
+[[gnu::noinline]] void copy_turned(Number* to, const char* from, int64_t rest, int64_t shift,
+                                   int64_t size) {
+  for (int k = 0; k < many; ++k) {
+    const int64_t turned = (rest + k) % divisor;
+    to[k] = 0;
+    if (inside(turned + shift, size))
+      __builtin_memcpy(to + k, from + turned * sizeof *to, sizeof *to);
+  }
+}
+
+/// Elements next to each other over and over: `shift` and the lane's place modulo a number far.
+template <class Stored, int divisor>
+PULLBACK_INLINE Value<Stored> load_turned(const char* row, int64_t place, int64_t shift,
+                                          int64_t size) {
+  using Own = Registers<Stored>;
+  using Number = typename Own::Number;
+  using Part = typename Own::Part;
+  constexpr int many = Own::many;
+  constexpr int64_t one = sizeof(Number);
+  const char* const from = row + shift * one;
+  const bool is_whole = __builtin_expect(shift >= 0 && shift + divisor <= size, true);
+  Part parts[lanes / many];
+#pragma GCC unroll 8
+  for (int part = 0; part < lanes / many; ++part) {
+    const int64_t here = place + part * many;
+    const int64_t rest = here - floor_divide(here, int64_t{divisor}) * divisor;
+    if (!is_whole) {
       Number numbers[many];
-      copy_inside<Number, many>(numbers, from, first, size);
-      __builtin_memcpy(&dense, numbers, sizeof dense);
+      copy_turned<divisor, Number, many>(numbers, from, rest, shift, size);
+      __builtin_memcpy(&parts[part], numbers, sizeof numbers);
+    } else if constexpr (divisor >= many) {
+      const int64_t first = least(rest, divisor - many);
+      __builtin_memcpy(&parts[part], from + first * one, sizeof(Part));
+      if (rest == first) continue;
+      Part begin;
+      __builtin_memcpy(&begin, from, sizeof begin);
+      parts[part] = join_from(parts[part], begin, rest - first, Own::each);
+    } else if constexpr (is_masked<Number> && many == lanes) {
+      const auto* const numbers = reinterpret_cast<const Number*>(from);
+      const auto dense = load_masked(numbers, Within(0, divisor));
+      parts[part] = repeat_all<divisor>(Part(dense), rest, Own::each);
+    } else {
+      Part dense{};
+#pragma GCC unroll 64
+      for (int k = 0; k < divisor; ++k) {
+        Number number;
+        __builtin_memcpy(&number, from + k * one, sizeof number);
+        dense[k] = number;
+      }
+      parts[part] = repeat_all<divisor>(dense, rest, Own::each);
     }
-    parts[part] = repeat_each<divisor>(dense, rest, std::make_integer_sequence<int, many>{});
+  }
+  return unpack<Stored>(__builtin_bit_cast(Packed<Stored>, parts));
+}
+
+/// Whether all that `load_turned` may read is inside.
+template <int divisor>
+PULLBACK_INLINE bool load_turned_inside(int64_t, int64_t shift, int64_t size) {
+  return shift >= 0 && shift + divisor <= size;
+}
+
+/// Two vectors as one.
+template <class Part, int... k>
+PULLBACK_INLINE auto join(Part one, Part other, std::integer_sequence<int, k...>) {
+  return __builtin_shufflevector(one, other, k...);
+}
+
+/// As many vectors as the number says as one; `few` elements of each are read, `step` bytes apart.
+template <class Number, int few, int divisor>
+PULLBACK_INLINE auto load_rows(const char* from, int64_t step) {
+  if constexpr (divisor == 1) {
+    using Part [[gnu::vector_size(few * sizeof(Number))]] = Number;
+    Part found;
+    __builtin_memcpy(&found, from, sizeof found);
+    return found;
+  } else {
+    const auto one = load_rows<Number, few, divisor / 2>(from, step);
+    const auto other = load_rows<Number, few, divisor / 2>(from + step * (divisor / 2), step);
+    return join(one, other, std::make_integer_sequence<int, few * divisor>{});
+  }
+}
+
+/// The elements of as many vectors as the number says in turn; they are given one after the other.
+template <int divisor, class Part, int... k>
+PULLBACK_INLINE Part interleave(Part rows, std::integer_sequence<int, k...>) {
+  constexpr int few = int{sizeof...(k)} / divisor;
+  return __builtin_shufflevector(rows, rows, (k % divisor * few + k / divisor)...);
+}
+
+/// The elements of each block of as many as the number says, the last one first.
+template <int divisor, class Part, int... k>
+PULLBACK_INLINE Part reverse_each(Part dense, std::integer_sequence<int, k...>) {
+  return __builtin_shufflevector(dense, dense,
+                                 (k / divisor * divisor + divisor - 1 - k % divisor)...);
+}
+
+/// Elements that lie `far` bytes for what the lane's place is divided by a number, and `step` bytes
+/// for what is left.
+template <class Stored, int divisor>
+PULLBACK_INLINE Value<Stored> load_interleaved(const char* origin, int64_t place, int64_t step,
+                                               int64_t far) {
+  using Own = Registers<Stored>;
+  using Number = typename Own::Number;
+  using Part = typename Own::Part;
+  constexpr int many = Own::many, few = many / divisor;
+  constexpr bool is_even = divisor <= many && many % divisor == 0;
+  Part parts[lanes / many];
+#pragma GCC unroll 8
+  for (int part = 0; part < lanes / many; ++part) {
+    const int64_t here = place + part * many, quotient = floor_divide(here, int64_t{divisor});
+    const int64_t rest = here - quotient * divisor;
+    const char* const from = origin + quotient * far;
+    if constexpr (is_even) {
+      if (rest == 0 && far == int64_t{sizeof(Number)}) {
+        parts[part] = interleave<divisor>(load_rows<Number, few, divisor>(from, step), Own::each);
+        continue;
+      }
+      if (rest == 0 && step == -int64_t{sizeof(Number)} && far == -step * divisor) {
+        Part turned;
+        __builtin_memcpy(&turned, from + step * (divisor - 1), sizeof turned);
+        parts[part] = reverse_each<divisor>(turned, Own::each);
+        continue;
+      }
+    }
+    Part apart{};
+#pragma GCC unroll 64
+    for (int k = 0; k < many; ++k) {
+      const int64_t turned = rest + k;
+      Number number;
+      __builtin_memcpy(&number, from + turned / divisor * far + turned % divisor * step,
+                       sizeof number);
+      apart[k] = number;
+    }
+    parts[part] = apart;
   }
   return unpack<Stored>(__builtin_bit_cast(Packed<Stored>, parts));
 }

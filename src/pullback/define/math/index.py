@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -215,28 +215,77 @@ def undivide_range(place: Affine, extent: Affine) -> tuple[Affine, Affine]:
     return least, least + most + 1
 
 
-def take_remainder(place: Affine, quotient: Node) -> tuple[Affine, int] | None:
-    """Return a sum without a remainder, and what that is multiplied by; None if there is none.
+@dataclass(frozen=True)
+class Remainder:
+    """`many*(dividend % divisor)`, a part of an index.
+
+    Attributes:
+        dividend: what is divided.
+        divisor: by which number.
+        quotient: of both, with which it is written: dividend - divisor*quotient.
+        many: what it is multiplied by.
+    """
+
+    dividend: Affine
+    divisor: int
+    quotient: Node
+    many: int
+
+    @property
+    def once(self) -> Affine:
+        """It, not multiplied."""
+        return self.dividend - Affine(0, ((self.quotient, self.divisor),))
+
+
+def take_remainder(
+    place: Affine, quotient: Node, *, whole: bool
+) -> tuple[Affine, Remainder] | None:
+    """Return a sum without the remainder that a quotient is of, and that; None if there is none.
 
     Of `e//c` and e both e is c*(e//c) + r. So of `e - c*(e//c)` nothing is left but r, and of
     `e - e//c` it is `(c - 1)*(e//c)`. Where both have one sign that would say less of the ends.
+
+    Args:
+        place: the sum.
+        quotient: one in it.
+        whole: leave e, and nothing of the quotient: of `e - 2*c*(e//c)` -e, and 2*r.
     """
+    factor = place.factor(quotient)
+    for dividend, divisor in _shares(place, quotient):
+        own, times = dividend.terms[0]
+        many, odd = divmod(-factor, divisor) if whole else divmod(place.factor(own), times)
+        found = Remainder(dividend, divisor, quotient, many)
+        left = place - found.once * many
+        signs = [place.factor(term) * each * factor < 0 for term, each in dividend.terms]
+        is_left = not whole and any(left.factor(term) for term, _ in dividend.terms)
+        if not odd and all(signs) and not is_left:
+            return left, found
+    return None
+
+
+def _shares(place: Affine, quotient: Node) -> Iterator[tuple[Affine, int]]:
+    """Yield what a quotient is of which number: e//6 of e by 6, and of e//2 by 3."""
     dividend, divisor = divided(quotient)
-    own, times = dividend.terms[0]
-    many, odd = divmod(place.factor(own), times)
-    left = place - (dividend - Affine(0, ((quotient, divisor),))) * many
-    if odd or many * place.factor(quotient) >= 0:
-        return None
-    return None if any(left.factor(term) for term, _ in dividend.terms) else (left, many)
+    yield dividend, divisor
+    for other in filter(is_quotient, place.nodes):
+        of, by = divided(other)
+        whole, odd = divmod(dividend - of, by)
+        if by < divisor and divisor % by == 0 and odd == Affine(0):
+            yield whole + Affine(0, ((other, 1),)), divisor // by
 
 
-def split_remainders(place: Affine) -> tuple[Affine, list[tuple[int, int]]]:
-    """Return a sum without its remainders, and of each what it is multiplied by and its divisor."""
-    found = list[tuple[int, int]]()
-    for quotient in filter(is_quotient, place.nodes):
-        if taken := take_remainder(place, quotient):
-            place, many = taken
-            found.append((many, divided(quotient)[1]))
+def split_remainders(place: Affine, *, whole: bool = False) -> tuple[Affine, list[Remainder]]:
+    """Return a sum without its remainders, and these.
+
+    Args:
+        place: the sum.
+        whole: so that nothing of their quotients is left.
+    """
+    found = list[Remainder]()
+    for quotient in sorted(filter(is_quotient, place.nodes), key=lambda own: divided(own)[1]):
+        if taken := take_remainder(place, quotient, whole=whole):
+            place = taken[0]
+            found.append(taken[1])
     return place, found
 
 

@@ -9,12 +9,14 @@ from weakref import WeakKeyDictionary
 from pullback.define.math import node as graph
 from pullback.define.math.index import (
     Affine,
+    Remainder,
     divided,
     is_fixed,
     is_quotient,
     is_size,
     never_negative,
     size,
+    size_of,
     split_remainders,
     undivide_range,
 )
@@ -38,6 +40,10 @@ class Ranges:
     def size(self, index: str) -> Affine:
         """Return how far an index runs."""
         return self.sizes.get(index) or size(index)
+
+    def follow(self, extent: Affine) -> Affine:
+        """Return a size by those that it follows from: of the gradient that arrives, of inputs'."""
+        return extent.replaced({size_of(index): own for index, own in self.sizes.items()})
 
     def fresh(self, extent: Affine) -> str:
         """Return a new index."""
@@ -86,14 +92,14 @@ class Ranges:
                 return number(False)
         # `0 <= 4*k + p < 4*n` is `0 <= k < n` where p < 4.
         common = math.gcd(extent.constant, *(factor for _, factor in extent.terms))
-        if common > 1 and (whole := self._divide_exactly(place, common)) is not None:
+        if common > 1 and (whole := self.divide_exactly(place, common)) is not None:
             least = divmod(extent, common)[0]
             return graph.equal(whole) if least == Affine(1) else self.inside(whole, least)
         return graph.inside(place, extent)
 
     def bounds(self, place: Affine) -> tuple[Affine, Affine] | None:
         """Return the least and the greatest value of an index; None if data decides."""
-        remainders = list[tuple[int, int]]()
+        remainders = list[Remainder]()
         if place.nodes:
             place, remainders = split_remainders(place)
         least = most = Affine(place.constant)
@@ -103,8 +109,8 @@ class Ranges:
                 return None
             low, high = (end * factor for end in (ends if factor > 0 else ends[::-1]))
             least, most = least + low, most + high
-        for many, divisor in remainders:
-            reach = many * (divisor - 1)
+        for own in remainders:
+            reach = own.many * (own.divisor - 1)
             least, most = least + min(reach, 0), most + max(reach, 0)
         return least, most
 
@@ -124,7 +130,7 @@ class Ranges:
 
     def divide(self, place: Affine, divisor: int) -> Affine:
         """Return an index divided by a number, rounded down: `(2*i + p)//2` is i where p < 2."""
-        if (found := self._divide_exactly(place, divisor)) is not None:
+        if (found := self.divide_exactly(place, divisor)) is not None:
             return found
         whole, left = divmod(place, divisor)
         for term in left.nodes:
@@ -135,9 +141,15 @@ class Ranges:
                 return whole + self.divide(inner + rest * by, by * divisor)
         return quotient(place, divisor)
 
-    def _divide_exactly(self, place: Affine, divisor: int) -> Affine | None:
+    def divide_exactly(self, place: Affine, divisor: int) -> Affine | None:
         """Return an index divided by a number where that is a sum of indices; None if it is not."""
+        place, remainders = split_remainders(place) if place.nodes else (place, [])
         whole, left = divmod(place, divisor)
+        for own in remainders:
+            if own.many % divisor:
+                left += own.once * own.many
+            else:
+                whole += own.once * (own.many // divisor)
         ends = self.bounds(left)
         is_less = ends and never_negative(ends[0]) and never_negative(-ends[1] + (divisor - 1))
         return whole if is_less else None

@@ -28,7 +28,13 @@ from pullback.define.math.node import (
     remake,
 )
 from pullback.define.math.ranges import Ranges
-from pullback.define.math.solve import find_block_place, selects_something, solve, solve_for
+from pullback.define.math.solve import (
+    find_block_place,
+    find_residue,
+    selects_something,
+    solve,
+    solve_for,
+)
 from pullback.define.math.term import (
     Term,
     add_parts,
@@ -77,6 +83,7 @@ def sum_over(index: str, body: Node, ranges: Ranges) -> Node:
     return (
         _at_delta(index, term, ranges)
         or _within_block(index, term, ranges)
+        or _in_turn(index, term, ranges)
         or _split(index, term, ranges)
         or _factor_out(index, term, body, ranges)
     )
@@ -203,6 +210,28 @@ def _within_block(index: str, term: Term, ranges: Ranges) -> Node | None:
         left = replace(term, conditions=tuple(c for c in term.conditions if c is not condition))
         value = substitute(left.node, {index: there}, ranges)
         return sum_over(within, select([ranges.inside(there, extent)], value), ranges)
+    return None
+
+
+def _in_turn(index: str, term: Term, ranges: Ranges) -> Node | None:
+    """Return a sum over every so many places, where a condition says what a division leaves.
+
+    `sum[k](where(k % 3 == p, f(k), 0))`, what goes back to `w[k % 3]`, is the sum of f(3*q + p).
+    Sums in f stay as they are: they are computed once for each k, whatever p is.
+    """
+    extent = ranges.size(index)
+    if any(part.height and index in part.free for part in (*term.over, *term.under)):
+        return None
+    for condition in term.conditions:
+        found = find_residue(condition, index, ranges)
+        if found is None or (not extent.terms and extent.constant <= found[1]):
+            continue
+        first, every, guard = found
+        turns = ranges.fresh(node.quotient(extent + (every - 1), every))
+        there = at(turns) * every + first
+        left = replace(term, conditions=tuple(c for c in term.conditions if c is not condition))
+        value = substitute(left.node, {index: there}, ranges)
+        return sum_over(turns, select([guard, ranges.inside(there, extent)], value), ranges)
     return None
 
 

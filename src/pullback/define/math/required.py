@@ -203,15 +203,9 @@ def _require_read(
     sizes: Mapping[str, int],
     check: Check | None = None,
 ) -> None:
-    for place, (label, whole) in zip(read.places, _dimensions(indexed, read.name), strict=True):
-        if label == BATCH or is_data(place):
-            continue
-        if any(not evaluate_size(part.size, sizes) for part in place.nodes if part.op == ARGMAX):
-            continue  # there is no greatest element, which the check of the maximum says
-        extent = evaluate_size(whole, sizes)
-        least, most = _ends(place, extents, sizes)
-        if extent is None or (least >= 0 and most < extent):
-            continue
+    for place, (label, whole), extent, (least, most) in _list_outside(
+        indexed, read, extents, sizes
+    ):
         if check is None or _depends(indexed, check, place, whole, extents, sizes):
             one = label if label.isdecimal() else f"'{label}' of size {extent}"
             raise OutOfBounds.error(
@@ -219,6 +213,37 @@ def _require_read(
                 f"'{read.name}': it reads {least if least < 0 else most} of the dimension {one}",
                 help="write pad(...) around it if zeros are meant there",
             )
+
+
+def _list_outside(
+    indexed: Formula, read: Node, extents: Mapping[str, int], sizes: Mapping[str, int]
+) -> Iterator[tuple[Affine, tuple[str, Affine], int, tuple[int, int]]]:
+    """Yield places of a read that are outside, with their dimension, its size, and their ends."""
+    for place, (label, whole) in zip(read.places, _dimensions(indexed, read.name), strict=True):
+        if label == BATCH or is_data(place):
+            continue
+        if any(not evaluate_size(part.size, sizes) for part in place.nodes if part.op == ARGMAX):
+            continue  # there is no greatest element, which the check of the maximum says
+        extent = evaluate_size(whole, sizes)
+        least, most = _ends(place, extents, sizes)
+        if extent is not None and (least < 0 or most >= extent):
+            yield place, (label, whole), extent, (least, most)
+
+
+def find_larger(indexed: Formula, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return larger sizes of dimensions with which reads that are outside of them may be inside."""
+    found: dict[str, int] = {}
+    for output, root in zip(indexed.line.outputs, indexed.nodes, strict=True):
+        own = {label: _extent(indexed, label, sizes) for label in output.labels}
+        for check in find_unguarded(root):
+            if check.node.op == READ:
+                extents = own | {bound: evaluate_size(e, sizes) or 0 for bound, e in check.around}
+                for _, (label, _), _, (_, most) in _list_outside(
+                    indexed, check.node, extents, sizes
+                ):
+                    name = label.rstrip("'")
+                    found[name] = max(found.get(name, sizes.get(name, 0)), most + 1)
+    return {name: many for name, many in found.items() if many > sizes.get(name, many)}
 
 
 def _dimensions(indexed: Formula, name: str) -> list[tuple[str, Affine]]:

@@ -12,8 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pullback.define.math import reduce, vanish
 from pullback.define.math.differentiate import Reverse, written_out
-from pullback.define.math.index import at
-from pullback.define.math.node import ARGMAX, MAX, Node, equal, place_of, rename_indices
+from pullback.define.math.index import Affine, at, split_remainders
+from pullback.define.math.node import (
+    ARGMAX,
+    MAX,
+    Node,
+    equal,
+    place_of,
+    rename_indices,
+)
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.solve import solve
@@ -49,7 +56,7 @@ def gradients(
     ]
     for node, adjoint in chain.reads(arriving):
         at_place = zip(places[node.name], node.places, strict=True)
-        deltas = [equal(at(place) - read) for place, read in at_place]
+        deltas = [each for place, read in at_place for each in is_at(at(place), read, ranges)]
         placed = select(deltas, adjoint)
         totals[node.name].add(reduce.sums_over(ranges.sorted(node.free), placed, ranges))
     found = [total.total for total in totals.values()]
@@ -57,6 +64,23 @@ def gradients(
         None if node is None else rename_indices(node, places[name], indices)
         for node, (name, indices) in zip(found, wrt.items(), strict=True)
     ]
+
+
+def is_at(place: Affine, read: Affine, ranges: Ranges) -> list[Node]:
+    """Return the conditions that a read is at a place: digit by digit, where it has some.
+
+    `2*i + k % 2` is at h where i is h//2 and k % 2 is h % 2.
+    """
+    for own in split_remainders(read)[1]:
+        whole = ranges.divide_exactly(read, own.divisor)
+        if whole is not None and whole.free:
+            digit = read - whole * own.divisor
+            higher = ranges.divide(place, own.divisor)
+            return [
+                *is_at(higher, whole, ranges),
+                equal(place - higher * own.divisor - digit),
+            ]
+    return [equal(place - read)]
 
 
 class IndexedReverse(Reverse):

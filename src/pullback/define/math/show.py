@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 from pullback.define.math.functions import TABLE
-from pullback.define.math.index import BATCH, Affine, divided, is_quotient, is_size, take_remainder
+from pullback.define.math.index import BATCH, Affine, Remainder, is_size, split_remainders
 from pullback.define.math.node import (
     EQUAL,
     INSIDE,
@@ -114,20 +114,6 @@ def _fresh_name(used: set[str]) -> str:
         number += 1
     used.add(f"t{number}")
     return f"t{number}"
-
-
-def find_remainders(place: Affine) -> tuple[Affine, list[tuple[Node, int]]]:
-    """Return an index without the remainders in it, `i - 2*(i//2)`, and their quotients.
-
-    With each quotient comes what its remainder is multiplied by.
-    """
-    found = list[tuple[Node, int]]()
-    for quotient in filter(is_quotient, place.nodes):
-        taken = take_remainder(place, quotient)
-        if taken is not None and not taken[0].factor(quotient):
-            place, many = taken
-            found.append((quotient, many))
-    return place, found
 
 
 class Printer:
@@ -244,20 +230,20 @@ class Printer:
         place = node.places[0]
         if node.op == INSIDE:
             return f"0 <= {self.place(place)[0]} < {self.place(node.size)[0]}"
-        rest, remainders = find_remainders(place)
+        rest, remainders = split_remainders(place, whole=True)
         terms = tuple((term, factor) for term, factor in rest.terms if factor > 0)
         left = Affine(max(rest.constant, 0), terms)
-        for quotient, many in remainders:
-            dividend, divisor = divided(quotient)
-            left += (dividend - Affine(0, ((quotient, divisor),))) * max(many, 0)
+        for own in remainders:
+            left += own.once * max(own.many, 0)
         return f"{self.place(left)[0]} == {self.place(left - place)[0]}"
 
     def place(self, place: Affine) -> tuple[str, int]:
         """Return an affine index and how tightly it binds; what is added comes first."""
-        place, remainders = find_remainders(place)
+        place, remainders = split_remainders(place, whole=True)
+        factors = [*(factor for _, factor in place.terms), *(own.many for own in remainders)]
         # A sign before a quotient would be one of its dividend.
-        signed = all(factor < 0 for _, factor in (*place.terms, *remainders))
-        parts = [(self.remainder(*own, tight=signed), own[1]) for own in remainders]
+        signed = all(factor < 0 for factor in factors)
+        parts = [(self.remainder(own, tight=signed), own.many) for own in remainders]
         parts += [(self.term(term, factor, tight=signed), factor) for term, factor in place.terms]
         parts.sort(key=lambda part: (part[1] < 0, "(" in part[0], part[0]))
         shown = [
@@ -273,13 +259,12 @@ class Printer:
         tight = BINDING["neg"] if negative else BINDING["mul"] if is_product else ATOM
         return written, BINDING["add"] if rest else tight
 
-    def remainder(self, quotient: Node, many: int, *, tight: bool) -> str:
+    def remainder(self, own: Remainder, *, tight: bool) -> str:
         """Return what a division leaves, `(i + 1) % 2`, which is multiplied by a number."""
-        dividend, divisor = divided(quotient)
-        written, binding = self.place(dividend)
+        written, binding = self.place(own.dividend)
         written = f"({written})" if binding < BINDING["mul"] else written
-        is_bare = abs(many) == 1 and not tight
-        return f"{written} % {divisor}" if is_bare else f"({written} % {divisor})"
+        is_bare = abs(own.many) == 1 and not tight
+        return f"{written} % {own.divisor}" if is_bare else f"({written} % {own.divisor})"
 
     def term(self, term: str | Node, factor: int, *, tight: bool) -> str:
         """Return an index, a size or a gather's index, which is multiplied by a number."""

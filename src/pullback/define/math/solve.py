@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pullback.define.math.index import Affine, at, divided, is_quotient, never_negative
-from pullback.define.math.node import EQUAL, INSIDE, SUM, Node, in_order
+from pullback.define.math.index import (
+    Affine,
+    at,
+    divided,
+    is_quotient,
+    never_negative,
+    split_remainders,
+)
+from pullback.define.math.node import EQUAL, INSIDE, PLACED, SUM, Node, in_order, quotient
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.term import Term, term_of
 
@@ -25,7 +32,28 @@ def solve(condition: Node, index: str) -> Affine | None:
 def solve_for(condition: Node, index: str, term: Term) -> Affine | None:
     """Return what an index is where a delta holds; None if it does not say, or is left as it is."""
     solution = solve(condition, index)
-    return None if solution is None or _scatters(condition, index, term) else solution
+    if solution is None:
+        return _solve_block(condition, index, term)
+    return None if _scatters(condition, index, term) else solution
+
+
+def _solve_block(condition: Node, index: str, term: Term) -> Affine | None:
+    """Return which block another index is in: i is h//2 where `0 <= h - 2*i < 2`.
+
+    None if something else has both indices: of a window, `h - 2*i` is the place in it.
+    """
+    if condition.op != INSIDE or condition.size.terms:
+        return None
+    [place], wide = condition.places, condition.size.constant
+    factor = place.factor(index)
+    rest = place - at(index) * factor
+    if abs(factor) != wide or index in rest.free or not rest.free:
+        return None
+    others = [*(c for c in term.conditions if c is not condition), *term.over, *term.under]
+    places = (p for part in in_order(others) if part.op in PLACED for p in part.places)
+    if any(index in own.free and not rest.free.isdisjoint(own.free) for own in places):
+        return None
+    return quotient(rest if factor < 0 else -rest + (wide - 1), wide)
 
 
 def _scatters(delta: Node, index: str, term: Term) -> bool:
@@ -72,14 +100,45 @@ def find_block_place(condition: Node, index: str, ranges: Ranges) -> Affine:
     Both of `0 <= k - 4*(i//4) < 4` and `0 <= i - 4*(k//4) < 4` say that i and k are in one block.
     """
     [place], wide = condition.places, condition.size.constant
-    for quotient in filter(is_quotient, place.nodes):
-        dividend, divisor = divided(quotient)
-        if index in quotient.free and divisor == wide == abs(place.factor(quotient)):
-            other = place if place.factor(quotient) < 0 else -place + (wide - 1)
-            rest = other + Affine(0, ((quotient, divisor),))
+    for part in filter(is_quotient, place.nodes):
+        dividend, divisor = divided(part)
+        if index in part.free and divisor == wide == abs(place.factor(part)):
+            other = place if place.factor(part) < 0 else -place + (wide - 1)
+            rest = other + Affine(0, ((part, divisor),))
             if index not in rest.free:
                 return dividend - ranges.divide(rest, divisor) * divisor
     return place
+
+
+def find_residue(condition: Node, index: str, ranges: Ranges) -> tuple[Affine, int, Node] | None:
+    """Return where an index first is, every how many places it is again, and whether anywhere.
+
+    Where `(k + e) % c == v`, k is (v - e) % c, c more, and so on, if v is inside c. None if a
+    condition says nothing of that kind.
+    """
+    if condition.op != EQUAL:
+        return None
+    rest, remainders = split_remainders(condition.places[0])
+    for own in remainders:
+        sign, more = (
+            own.dividend.factor(index),
+            own.dividend - at(index) * own.dividend.factor(index),
+        )
+        others = rest + sum(
+            (each.once * each.many for each in remainders if each is not own), Affine()
+        )
+        if abs(sign) != 1 or abs(own.many) != 1 or index in (more.free | others.free):
+            continue
+        value = others * -own.many
+        first = (value - more) * sign
+        bounds = ranges.bounds(first)
+        is_first = (
+            bounds and never_negative(bounds[0]) and never_negative(-bounds[1] + own.divisor - 1)
+        )
+        if more != Affine() and not is_first:
+            first -= quotient(first, own.divisor) * own.divisor
+        return first, own.divisor, ranges.inside(value, Affine(own.divisor))
+    return None
 
 
 def selects_something(conditions: Sequence[Node], index: str, ranges: Ranges) -> bool:

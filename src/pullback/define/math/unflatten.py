@@ -90,7 +90,7 @@ def _blocks_read(formula: Formula) -> Iterator[Blocks]:
             continue
         for label, place in zip(labels[node.name], node.places, strict=True):
             own = label.rstrip("'")
-            for term, factor in place.terms:
+            for term, factor in () if own.isdecimal() else place.terms:
                 if not isinstance(term, str):
                     if is_quotient(term) and (dim := dimension(divided(term)[0].index)):
                         yield Blocks(dim, own, divided(term)[1])

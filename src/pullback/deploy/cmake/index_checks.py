@@ -95,7 +95,7 @@ class SizeChecks:
         """Return a place as a `Span`."""
         place, remainders = split_remainders(place)
         base = Affine(place.constant)
-        moves = [f"{{{self.arrays.extent(Affine(by))}, {many}}}" for many, by in remainders]
+        moves = [f"{{{self.arrays.extent(Affine(own.divisor))}, {own.many}}}" for own in remainders]
         for term, factor in place.terms:
             ends = Ranges(ranges).bounds(Affine(0, ((term, 1),)))
             assert ends is not None, place

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pullback.define.math.index import Affine, at
-from pullback.define.math.node import EQUAL, INSIDE, READ, Node, is_number, place_of
+from pullback.define.math.index import Affine, at, undivide_range
+from pullback.define.math.node import EQUAL, INSIDE, READ, Node, is_number
+from pullback.kernels.loops import quotients
 from pullback.kernels.loops.nest import KernelSetting
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.packs import Packs
@@ -100,7 +101,7 @@ class KernelReads:
         if not own:
             return self.packs.read(node, copy, None) or self.one(node, copy)
         if any(lane in part.free for d in own for part in node.places[d].nodes):
-            return self.divided(node, copy, own) or self.gathered(node, copy, own)
+            return quotients.read(self, node, copy, own) or self.gathered(node, copy, own)
         if len(own) > 1:
             return self.diagonal(node, copy, own)
         place = node.places[own[0]]
@@ -299,27 +300,6 @@ class KernelReads:
         )
         return f"load_at<{operand.stored}>({address}, 1, {offset}, INT64_MAX)"
 
-    def divided(self, node: Node, copy: Mapping[str, int], own: list[int]) -> str | None:
-        """Return elements next to each other, each in several lanes; None if they lie apart."""
-        emitter, last = self.emitter, len(node.places) - 1
-        [part, *others] = node.places[-1].nodes or [None]
-        if own != [last] or part is None or others or node.places[-1].factor(part) != 1:
-            return None
-        if (node.name, last) in self.picked:
-            return None  # where a lane is outside has to be noted
-        found, shift = emitter.places.divided(part), node.places[-1] - place_of(part)
-        if found is None or emitter.places.lane_factor(shift) != 0:
-            return None
-        if not emitter.target.needs_neighbours:
-            return self.gathered(node, copy, own, emitter.target.divided)
-        emitter.line("", emitter.target.divided)
-        operand = self.operand(node.name, last)
-        places = [*(self.safe(node, d, copy) for d in range(last)), "0"]
-        address = emitter.operands.address(operand, places)
-        first, far = (f"int64_t({emitter.places.place(own, copy)})" for own in (found[0], shift))
-        size = emitter.extents.text(emitter.dims[node.name][last])
-        return f"load_divided<{operand.stored}, {found[1]}>({address}, {first}, {far}, {size})"
-
     def wholes(self, node: Node, d: int, copy: Mapping[str, int]) -> str:
         """Return the place of each lane; beyond an edge, 0."""
         emitter = self.emitter
@@ -344,7 +324,8 @@ class KernelReads:
             return False
         known = self.proven.get((node.places[d], size))
         if known is None:
-            inside = self.emitter.ranges.inside(node.places[d], size)
+            ranges = self.emitter.ranges
+            inside = ranges.inside(node.places[d], ranges.follow(size))
             known = self.proven[node.places[d], size] = is_number(inside, 1)
         return known
 
@@ -361,8 +342,10 @@ class KernelReads:
 
     def is_inside(self, node: Node, d: int) -> bool:
         """Return whether a place is inside here, perhaps by a test of the lane's loop."""
-        size = self.emitter.dims[node.name][d]
-        return self.is_proven(node, d) or self.emitter.places.certain(node.places[d], size)
+        if self.is_proven(node, d):
+            return True
+        place, size = undivide_range(node.places[d], self.emitter.dims[node.name][d])
+        return self.emitter.places.certain(place, size)
 
     def safe(self, node: Node, d: int, copy: Mapping[str, int]) -> str:
         """Return a place that is the same in all lanes, moved to where there is an element."""

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pullback.define.math.index import Affine, at, divided, is_quotient, is_size
+from pullback.define.math.index import (
+    Affine,
+    at,
+    divided,
+    is_counted,
+    is_quotient,
+    is_size,
+    split_remainders,
+)
 from pullback.define.math.node import EQUAL, INSIDE, READ, Node, in_order, place_of
 from pullback.kernels.loops.extents import times
 from pullback.kernels.loops.scope import RefusedLoops, Scope
@@ -116,6 +124,11 @@ class Places:
                 return f"rest_inside<{divisor}>({first}, {shift}, {size})"
         return None
 
+    @property
+    def lane(self) -> str:
+        """The index that the lanes run over."""
+        return self.emitter.here.lane or ""
+
     def varies(self, term: str | Node) -> bool:
         """Return whether a part of a place differs from lane to lane."""
         lane = self.emitter.here.lane
@@ -133,7 +146,7 @@ class Places:
     def inside(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return a guard."""
         place, size = node.places[0], self.emitter.extents.text(node.size)
-        if not place.nodes and self.certain(place, node.size):
+        if self.certain(place, node.size):
             return "splat(true)"
         if rest := self.rest(place, size, copy):
             return rest
@@ -243,7 +256,10 @@ class Places:
         outer = self.lane_place()
         around = self.emitter.scopes[: outer + 1] if outer is not None else []
         bound = frozenset[str]().union(*(scope.indices for scope in around))
-        return not place.nodes and place.free - self.emitter.written <= bound
+        known = all(
+            is_quotient(part) and is_counted(part.args[0].places[0]) for part in place.nodes
+        )
+        return known and place.free - self.emitter.written <= bound
 
     def lane_place(self) -> int | None:
         """Return which of the open loops is that of the lane."""
@@ -251,24 +267,33 @@ class Places:
 
     def test(self, place: Affine, size: Affine, scope: Scope) -> str:
         """Return the test that a place is inside for all copies and lanes of a block."""
-        least, most = place.constant, place.constant
+        low, high = self.reach(place, scope)
+        return f"({low}) >= 0 && ({high}) < {self.emitter.extents.text(size)}"
+
+    def reach(self, place: Affine, scope: Scope) -> tuple[str, str]:
+        """Return the least and the greatest value of a place in a block, in C++."""
+        place, remainders = split_remainders(place)
+        moves = [own.many * (own.divisor - 1) for own in remainders]
         low, high = list[str](), list[str]()
         for term, factor in place.terms:
-            assert isinstance(term, str)
             if term in self.emitter.written:
-                reach = (self.emitter.counts[term] - 1) * factor
-                least, most = least + min(reach, 0), most + max(reach, 0)
+                assert isinstance(term, str)
+                moves.append((self.emitter.counts[term] - 1) * factor)
             else:
                 ends = [times(f"({end})", factor) for end in self.ends(term, scope)]
                 low.append(ends[factor < 0])
                 high.append(ends[factor > 0])
-        low, high = [*low, str(least)], [*high, str(most)]
-        return (
-            f"({' + '.join(low)}) >= 0 && ({' + '.join(high)}) < {self.emitter.extents.text(size)}"
-        )
+        least = place.constant + sum(min(move, 0) for move in moves)
+        most = place.constant + sum(max(move, 0) for move in moves)
+        return " + ".join([*low, str(least)]), " + ".join([*high, str(most)])
 
-    def ends(self, term: str, scope: Scope) -> tuple[str, str]:
+    def ends(self, term: str | Node, scope: Scope) -> tuple[str, str]:
         """Return the least and the greatest value of a term in a block, in C++."""
+        if isinstance(term, Node):
+            dividend, divisor = divided(term)
+            low, high = self.reach(dividend, scope)
+            by = f"int64_t{{{divisor}}}"
+            return f"floor_divide(int64_t({low}), {by})", f"floor_divide(int64_t({high}), {by})"
         if is_size(term):
             size = self.emitter.extents.term(term)
             return size, size
