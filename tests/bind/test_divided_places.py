@@ -196,6 +196,7 @@ def test_a_block_is_gone_through_once_in_a_gradient() -> None:
         ("unshuffled", "grad[4*c + w % 2 + 2*(h % 2), h//2, w//2]"),
         ("shuffled", "grad[k//4, 2*h + k//2 % 2, k % 2 + 2*w]"),
         ("pairs turned", "grad[n, k - 2*(k % 2) + 1]*s[n, k//2]"),
+        ("halves turned", "where(0 <= k + 20 < size(k), grad[n, k + 20]*s[n, k % 20], 0)"),
         ("in turn of many", "grad[n, 20*i + (p + 15) % 20]*x[n, 20*i + (p + 15) % 20]"),
     ],
 )

@@ -20,7 +20,10 @@ from pullback.define.math.index import (
     split_remainders,
     undivide_range,
 )
-from pullback.define.math.node import ARGMAX, Node, number, quotient
+from pullback.define.math.node import ARGMAX, Node, number, place_of, quotient
+
+# Comparisons that say which number is less.
+LESS = ("lt", "le", "gt", "ge")
 
 
 class Ranges:
@@ -96,6 +99,19 @@ class Ranges:
             least = divmod(extent, common)[0]
             return graph.equal(whole) if least == Affine(1) else self.inside(whole, least)
         return graph.inside(place, extent)
+
+    def decided(self, op: str, *args: Node) -> Node | None:
+        """Return True or False for a comparison of indices that is certain; None for any other."""
+        if op not in LESS or any(arg.type != "int" for arg in args):
+            return None
+        one, other = map(place_of, args if op in ("lt", "le") else args[::-1])
+        bounds = self.bounds(other - one)
+        if bounds is None:
+            return None
+        least = int(op in ("lt", "gt"))
+        if never_negative(bounds[0] - least):
+            return number(True)
+        return number(False) if never_negative(-bounds[1] + (least - 1)) else None
 
     def bounds(self, place: Affine) -> tuple[Affine, Affine] | None:
         """Return the least and the greatest value of an index; None if data decides."""

@@ -136,7 +136,8 @@ def substitute(root: Node, places: Mapping[str, Affine], ranges: Ranges) -> Node
         elif part.op in PLACED:
             rebuilt[part] = remake(part, (), lambda place: place.replaced(others))
         else:
-            rebuilt[part] = build.rebuild(part, tuple(rebuilt.get(arg, arg) for arg in part.args))
+            args = tuple(rebuilt.get(arg, arg) for arg in part.args)
+            rebuilt[part] = ranges.decided(part.op, *args) or build.rebuild(part, args)
         if part.type == "int":
             others[part] = _place_of(part, rebuilt[part], others, ranges)
     return rebuilt.get(root, root)
