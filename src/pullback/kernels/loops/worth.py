@@ -29,8 +29,8 @@ from pullback.kernels.loops.scope import RefusedLoops
 SMALL = 16
 # What it takes to read an element at a place that data gives.
 GATHERED = 2.0
-# The families in which data says what is read or added. PyTorch's operations move that several
-# times, so that a loop may do more.
+# The families in which data says what is read or added, or a place is divided. PyTorch's operations
+# move that several times, so that a loop may do more.
 GATHER, SCATTER = "gather", "scatter"
 MOST_BY_DATA = 512.0
 # A value may be computed as many times as this, on the average.
@@ -175,7 +175,7 @@ def name_family(nodes: Sequence[Node], lane: str | None) -> str:
     reads = [node for node in every if node.op == READ]
     if any(is_shifted(place) for node in reads for place in node.places):
         return "stencil"
-    if any(map(is_picked, reads)):
+    if any(part.args for part in reads):
         return GATHER
     reduced = [node for node in every if node.op in REDUCTIONS]
     along = lane is None or any(lane not in node.free for node in reduced)
