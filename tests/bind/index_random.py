@@ -176,6 +176,8 @@ def divided() -> list[Random]:
         "pad(s[(n + 3)//2])": lambda n: (n + 3) // 2,
         "pad(s[(2 - n)//3])": lambda n: (2 - n) // 3,
         "pad(s[n//2 + n % 2])": lambda n: n // 2 + n % 2,
+        "s[(-n) % 3]": lambda n: -n % 3,
+        "s[(4 - n) % 2]": lambda n: (4 - n) % 2,
         "pad(s[(n//2) % 3])": lambda n: n // 2 % 3,
         "pad(s[n + 1 - 2*(n % 2)])": lambda n: n + 1 - 2 * (n % 2),
         "pad(s[3*((n + 1)//2 % 2) + n % 3])": lambda n: 3 * ((n + 1) // 2 % 2) + n % 3,

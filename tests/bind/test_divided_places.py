@@ -62,6 +62,12 @@ CASES: dict[str, Case] = {
         lambda x: F.pixel_shuffle(x[None], 2)[0],
         lambda n: [(8, 3, n)],
     ),
+    "shuffled by 4": (
+        "(x[k, h, w]) -> y[c < size(k)//16, i < 4*size(h), j < 4*size(w)]"
+        " = x[16*c + 4*(i % 4) + j % 4, i//4, j//4]",
+        lambda x: F.pixel_shuffle(x[None], 4)[0],
+        lambda n: [(32, 2, n)],
+    ),
     # No line says that one dimension is a multiple of the other.
     "scales of blocks": (
         "(x[n, k], s[n, b]) -> y[n, k] = x*s[n, k//128]",
@@ -77,6 +83,16 @@ CASES: dict[str, Case] = {
         "(x[n, k], w[n, p]) -> y[n, k] = x*w[n, (k + 5) % 20]",
         lambda x, w: x * w[:, torch.arange(x.shape[1]).add(5) % 20],
         lambda n: [(3, 5 * n), (3, 20)],
+    ),
+    "in turn backwards": (
+        "(x[n, k], w[n, 3]) -> y[n, k] = x*w[n, (5 - k) % 3]",
+        lambda x, w: x * w[:, (5 - torch.arange(x.shape[1])) % 3],
+        lambda n: [(4, n), (4, 3)],
+    ),
+    "digits of pairs": (
+        "(x[n, k], w[n, 6]) -> y[n, k] = x*w[n, (k + 1 - 2*(k % 2)) % 6]",
+        lambda x, w: x * w[:, torch.arange(x.shape[1]).bitwise_xor(1) % 6],
+        lambda n: [(4, n), (4, 6)],
     ),
     "one after the other": (
         "(x[n, k], w[2, 3, 4]) -> y[n, k] = x*w[k//12 % 2, k//4 % 3, k % 4]",

@@ -135,7 +135,8 @@ class IndexedCall:
     def unflattened(self) -> IndexedCall:
         """The same call with two dimensions in place of each that is read in blocks of another."""
         for blocks in find_blocks(self.indexed):
-            is_even = self.sizes[blocks.dim] == blocks.length * self.sizes[blocks.outer]
+            many = self.sizes.get(blocks.outer)  # none if only an absent tensor has it
+            is_even = many is not None and self.sizes.get(blocks.dim) == blocks.length * many
             if is_even and (own := unflatten(self.indexed, blocks)):
                 change = partial(unflatten_shape, own)
                 made = self.reshaped(own.formula, change, unflatten_sizes(own, self.sizes))

@@ -282,7 +282,12 @@ def split_remainders(place: Affine, *, whole: bool = False) -> tuple[Affine, lis
         whole: so that nothing of their quotients is left.
     """
     found = list[Remainder]()
-    for quotient in sorted(filter(is_quotient, place.nodes), key=lambda own: divided(own)[1]):
+
+    def outermost(quotient: Node) -> tuple[bool, int]:
+        dividend, divisor = divided(quotient)
+        return not dividend.nodes, divisor
+
+    for quotient in sorted(filter(is_quotient, place.nodes), key=outermost):
         if taken := take_remainder(place, quotient, whole=whole):
             place = taken[0]
             found.append(taken[1])

@@ -118,24 +118,15 @@ def find_residue(condition: Node, index: str, ranges: Ranges) -> tuple[Affine, i
     """
     if condition.op != EQUAL:
         return None
-    rest, remainders = split_remainders(condition.places[0])
-    for own in remainders:
-        sign, more = (
-            own.dividend.factor(index),
-            own.dividend - at(index) * own.dividend.factor(index),
-        )
-        others = rest + sum(
-            (each.once * each.many for each in remainders if each is not own), Affine()
-        )
+    for own in split_remainders(condition.places[0])[1]:
+        sign, others = own.dividend.factor(index), condition.places[0] - own.once * own.many
+        more = own.dividend - at(index) * sign
         if abs(sign) != 1 or abs(own.many) != 1 or index in (more.free | others.free):
             continue
         value = others * -own.many
         first = (value - more) * sign
-        bounds = ranges.bounds(first)
-        is_first = (
-            bounds and never_negative(bounds[0]) and never_negative(-bounds[1] + own.divisor - 1)
-        )
-        if more != Affine() and not is_first:
+        is_first = sign > 0 and more == Affine()  # where the value is inside
+        if not is_first and ranges.divide_exactly(first, own.divisor) != Affine():
             first -= quotient(first, own.divisor) * own.divisor
         return first, own.divisor, ranges.inside(value, Affine(own.divisor))
     return None

@@ -101,13 +101,11 @@ def _blocks_read(formula: Formula) -> Iterator[Blocks]:
 @functools.lru_cache(maxsize=512)
 def unflatten(formula: Formula, blocks: Blocks) -> Unflattened | None:
     """Return a formula in which a dimension is two; None if something needs it as it is."""
-    taken = [{*map(str, t.dims)} for t in (*formula.line.tensors, *formula.line.outputs)]
-    twice = any({blocks.dim, blocks.outer} <= own for own in taken)
-    double = any(
-        f"{blocks.dim}'" in t.labels for t in (*formula.line.tensors, *formula.line.outputs)
-    )
-    if twice or double:
-        return None
+    tensors = (*formula.line.tensors, *formula.line.outputs)
+    if any(
+        {blocks.dim, blocks.outer} <= {*t.labels} or f"{blocks.dim}'" in t.labels for t in tensors
+    ):
+        return None  # an index would have two dimensions
     try:
         return _Maker(formula, blocks).unflattened()
     except _Whole:
