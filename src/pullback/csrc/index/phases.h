@@ -80,6 +80,16 @@ struct Registers {
   }
 };
 
+/// All lanes, a register at a time: `load` gives those from a place on.
+template <class Stored, class Load>
+PULLBACK_INLINE Value<Stored> load_parts(int64_t place, Load load) {
+  using Own = Registers<Stored>;
+  typename Own::Part parts[lanes / Own::many];
+#pragma GCC unroll 8
+  for (int part = 0; part < lanes / Own::many; ++part) parts[part] = load(place + part * Own::many);
+  return unpack<Stored>(__builtin_bit_cast(Packed<Stored>, parts));
+}
+
 /// Elements next to each other, `shift` and the lane's place divided by a number far; 0 outside.
 template <class Stored, int divisor>
 PULLBACK_INLINE Value<Stored> load_divided(const char* row, int64_t place, int64_t shift,
@@ -88,21 +98,17 @@ PULLBACK_INLINE Value<Stored> load_divided(const char* row, int64_t place, int64
   using Number = typename Own::Number;
   using Part = typename Own::Part;
   constexpr int many = Own::many;
-  Part parts[lanes / many];
-#pragma GCC unroll 8
-  for (int part = 0; part < lanes / many; ++part) {
-    const int64_t here = place + part * many, quotient = floor_divide(here, int64_t{divisor});
+  return load_parts<Stored>(place, [=](int64_t here) __attribute__((always_inline)) -> Part {
+    const int64_t quotient = floor_divide(here, int64_t{divisor});
     const int64_t first = quotient + shift, rest = here - quotient * divisor;
     const char* const from = row + first * int64_t{sizeof(Number)};
     if (divisor >= many && rest + many <= divisor && inside(first, size)) {
       Number same;
       __builtin_memcpy(&same, from, sizeof same);
-      parts[part] = same - Part{};
-      continue;
+      return same - Part{};
     }
-    parts[part] = repeat_each<divisor>(Own::load(from, first, size), rest, Own::each);
-  }
-  return unpack<Stored>(__builtin_bit_cast(Packed<Stored>, parts));
+    return repeat_each<divisor>(Own::load(from, first, size), rest, Own::each);
+  });
 }
 
 /// Whether all that `load_divided` reads is inside.
@@ -162,38 +168,34 @@ PULLBACK_INLINE Value<Stored> load_turned(const char* row, int64_t place, int64_
   constexpr int64_t one = sizeof(Number);
   const char* const from = row + shift * one;
   const bool is_whole = __builtin_expect(shift >= 0 && shift + divisor <= size, true);
-  Part parts[lanes / many];
-#pragma GCC unroll 8
-  for (int part = 0; part < lanes / many; ++part) {
-    const int64_t here = place + part * many;
+  return load_parts<Stored>(place, [=](int64_t here) __attribute__((always_inline)) -> Part {
     const int64_t rest = here - floor_divide(here, int64_t{divisor}) * divisor;
+    Part found{};
     if (!is_whole) {
       Number numbers[many];
       copy_turned<divisor, Number, many>(numbers, from, rest, shift, size);
-      __builtin_memcpy(&parts[part], numbers, sizeof numbers);
-    } else if constexpr (divisor >= many) {
+      __builtin_memcpy(&found, numbers, sizeof found);
+      return found;
+    }
+    if constexpr (divisor >= many) {
       const int64_t first = least(rest, divisor - many);
-      __builtin_memcpy(&parts[part], from + first * one, sizeof(Part));
-      if (rest == first) continue;
+      __builtin_memcpy(&found, from + first * one, sizeof found);
+      if (rest == first) return found;
       Part begin;
       __builtin_memcpy(&begin, from, sizeof begin);
-      parts[part] = join_from(parts[part], begin, rest - first, Own::each);
+      return join_from(found, begin, rest - first, Own::each);
     } else if constexpr (is_masked<Number> && many == lanes) {
-      const auto* const numbers = reinterpret_cast<const Number*>(from);
-      const auto dense = load_masked(numbers, Within(0, divisor));
-      parts[part] = repeat_all<divisor>(Part(dense), rest, Own::each);
+      found = Part(load_masked(reinterpret_cast<const Number*>(from), Within(0, divisor)));
     } else {
-      Part dense{};
 #pragma GCC unroll 64
       for (int k = 0; k < divisor; ++k) {
         Number number;
         __builtin_memcpy(&number, from + k * one, sizeof number);
-        dense[k] = number;
+        found[k] = number;
       }
-      parts[part] = repeat_all<divisor>(dense, rest, Own::each);
     }
-  }
-  return unpack<Stored>(__builtin_bit_cast(Packed<Stored>, parts));
+    return repeat_all<divisor>(found, rest, Own::each);
+  });
 }
 
 /// Whether all that `load_turned` may read is inside.
@@ -247,36 +249,29 @@ PULLBACK_INLINE Value<Stored> load_interleaved(const char* origin, int64_t place
   using Part = typename Own::Part;
   constexpr int many = Own::many, few = many / divisor;
   constexpr bool is_even = divisor <= many && many % divisor == 0;
-  Part parts[lanes / many];
-#pragma GCC unroll 8
-  for (int part = 0; part < lanes / many; ++part) {
-    const int64_t here = place + part * many, quotient = floor_divide(here, int64_t{divisor});
+  return load_parts<Stored>(place, [=](int64_t here) __attribute__((always_inline)) -> Part {
+    const int64_t quotient = floor_divide(here, int64_t{divisor});
     const int64_t rest = here - quotient * divisor;
     const char* const from = origin + quotient * far;
+    Part found{};
     if constexpr (is_even) {
-      if (rest == 0 && far == int64_t{sizeof(Number)}) {
-        parts[part] = interleave<divisor>(load_rows<Number, few, divisor>(from, step), Own::each);
-        continue;
-      }
+      if (rest == 0 && far == int64_t{sizeof(Number)})
+        return interleave<divisor>(load_rows<Number, few, divisor>(from, step), Own::each);
       if (rest == 0 && step == -int64_t{sizeof(Number)} && far == -step * divisor) {
-        Part turned;
-        __builtin_memcpy(&turned, from + step * (divisor - 1), sizeof turned);
-        parts[part] = reverse_each<divisor>(turned, Own::each);
-        continue;
+        __builtin_memcpy(&found, from + step * (divisor - 1), sizeof found);
+        return reverse_each<divisor>(found, Own::each);
       }
     }
-    Part apart{};
 #pragma GCC unroll 64
     for (int k = 0; k < many; ++k) {
       const int64_t turned = rest + k;
       Number number;
       __builtin_memcpy(&number, from + turned / divisor * far + turned % divisor * step,
                        sizeof number);
-      apart[k] = number;
+      found[k] = number;
     }
-    parts[part] = apart;
-  }
-  return unpack<Stored>(__builtin_bit_cast(Packed<Stored>, parts));
+    return found;
+  });
 }
 
 }  // namespace pullback::index

@@ -51,6 +51,14 @@ class Formula:
     accuracy: int = 4
     full: frozenset[str] = frozenset()
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.line, self.elements, self.groups, self.dims, self.accuracy, self.full))
+
+    def __hash__(self) -> int:
+        """Hash it once: what is worked out for a formula is looked up in every call."""
+        return self._hash
+
     @property
     def pointwise(self) -> bool:
         """Whether no index is written in it: tensors' names stand for their elements."""

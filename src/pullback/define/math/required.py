@@ -79,9 +79,7 @@ def require_inside(indexed: Formula, sizes: Mapping[str, int]) -> None:
         passed = _passed.setdefault(root, set())
         if key in passed or 0 in own.values():
             continue
-        if root not in _checks:
-            _checks[root] = tuple(find_unguarded(root))
-        for check in _checks[root]:
+        for check in _checks_of(root):
             _require(indexed, check, own, sizes)
         if 0 in sizes.values():
             _require_branches(indexed, root, own, sizes)
@@ -92,6 +90,12 @@ def require_inside(indexed: Formula, sizes: Mapping[str, int]) -> None:
 def _extent(indexed: Formula, label: str, sizes: Mapping[str, int]) -> int:
     found = evaluate_size(indexed.sizes.get(label) or size(label), sizes)
     return sizes.get(label, 1) if found is None else max(found, 0)
+
+
+def _checks_of(root: Node) -> tuple[Check, ...]:
+    if root not in _checks:
+        _checks[root] = tuple(find_unguarded(root))
+    return _checks[root]
 
 
 def find_unguarded(root: Node) -> Iterator[Check]:
@@ -235,7 +239,7 @@ def find_larger(indexed: Formula, sizes: Mapping[str, int]) -> dict[str, int]:
     found: dict[str, int] = {}
     for output, root in zip(indexed.line.outputs, indexed.nodes, strict=True):
         own = {label: _extent(indexed, label, sizes) for label in output.labels}
-        for check in find_unguarded(root):
+        for check in _checks_of(root):
             if check.node.op == READ:
                 extents = own | {bound: evaluate_size(e, sizes) or 0 for bound, e in check.around}
                 for _, (label, _), _, (_, most) in _list_outside(

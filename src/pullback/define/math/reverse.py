@@ -13,14 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pullback.define.math import reduce, vanish
 from pullback.define.math.differentiate import Reverse, written_out
 from pullback.define.math.index import Affine, at, split_remainders
-from pullback.define.math.node import (
-    ARGMAX,
-    MAX,
-    Node,
-    equal,
-    place_of,
-    rename_indices,
-)
+from pullback.define.math.node import ARGMAX, MAX, Node, equal, place_of, rename_indices
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.solve import solve

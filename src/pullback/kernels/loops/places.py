@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pullback.define.math.index import (
@@ -25,6 +26,20 @@ if TYPE_CHECKING:
 MOST_DIVISOR = 2**31 - 1
 # Steps this far from the first or the last one are few.
 NEAR = 8
+
+
+@dataclass(frozen=True)
+class Digits:
+    """A place as `left*(dividend % divisor) + whole*(dividend//divisor) + shift`.
+
+    The dividend grows with the lane, one by one; the shift is the same in all lanes.
+    """
+
+    dividend: Affine
+    divisor: int
+    left: int
+    whole: int
+    shift: Affine
 
 
 class Places:
@@ -113,21 +128,31 @@ class Places:
 
     def rest(self, place: Affine, size: str, copy: Mapping[str, int]) -> str | None:
         """Return the guard of a place that is what a division leaves; None if it is none."""
-        for node in place.nodes:
-            found = self.divided(node) if self.varies(node) else None
-            if found is None or place.factor(node) != -found[1]:
-                continue
-            divided, divisor = found
-            left = place - divided + place_of(node) * divisor
-            if not any(self.varies(term) for term, _ in left.terms):
-                first, shift = (f"int64_t({self.place(own, copy)})" for own in (divided, left))
-                return f"rest_inside<{divisor}>({first}, {shift}, {size})"
+        [own] = self.digits([place]) or [None]
+        if own is None or (own.left, own.whole) != (1, 0):
+            return None
+        first, shift = (f"int64_t({self.place(e, copy)})" for e in (own.dividend, own.shift))
+        return f"rest_inside<{own.divisor}>({first}, {shift}, {size})"
+
+    def digits(self, own: Sequence[Affine]) -> list[Digits] | None:
+        """Return places as digits of one number; None if they are none."""
+        nodes = [part for place in own for part in place.nodes if self.varies(part)]
+        for part in nodes:
+            if (found := self.divided(part)) and self.lane_factor(found[0]) == 1:
+                digits = [self.take_digits(place, part, *found) for place in own]
+                known = [each for each in digits if each is not None]
+                return known if len(known) == len(own) else None
         return None
 
-    @property
-    def lane(self) -> str:
-        """The index that the lanes run over."""
-        return self.emitter.here.lane or ""
+    def take_digits(
+        self, place: Affine, quotient: Node, dividend: Affine, divisor: int
+    ) -> Digits | None:
+        """Return a place as digits of a number; None if more in it differs from lane to lane."""
+        whole, left = place.factor(quotient), place.factor(self.emitter.here.lane or "")
+        shift = place - place_of(quotient) * whole - dividend * left
+        if self.lane_factor(shift) != 0:
+            return None
+        return Digits(dividend, divisor, left, whole + left * divisor, shift)
 
     def varies(self, term: str | Node) -> bool:
         """Return whether a part of a place differs from lane to lane."""

@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pullback.define.math.index import Affine
-from pullback.define.math.node import Node, place_of
+from pullback.define.math.node import Node
+from pullback.kernels.loops.places import Digits
 
 if TYPE_CHECKING:
     from pullback.kernels.loops.memory import KernelReads
-    from pullback.kernels.loops.places import Places
-
-
-@dataclass(frozen=True)
-class Digits:
-    """A place as `left*(dividend % divisor) + whole*(dividend//divisor) + shift`.
-
-    The dividend grows with the lane, one by one; the shift is the same in all lanes.
-    """
-
-    dividend: Affine
-    divisor: int
-    left: int
-    whole: int
-    shift: Affine
 
 
 def read(reads: KernelReads, node: Node, copy: Mapping[str, int], own: Sequence[int]) -> str | None:
@@ -37,7 +21,7 @@ def read(reads: KernelReads, node: Node, copy: Mapping[str, int], own: Sequence[
         copy: of which copies of the indices.
         own: the dimensions whose place differs from lane to lane.
     """
-    found = find_digits(reads.emitter.places, [node.places[d] for d in own])
+    found = reads.emitter.places.digits([node.places[d] for d in own])
     is_picked = any((node.name, d) in reads.picked for d in own)
     if found is None or (is_picked and reads.emitter.here.edge):
         return None
@@ -87,25 +71,3 @@ def interleaved(
     return (
         f"load_interleaved<{operand.stored}, {digits.divisor}>({address}, {first}, {step}, {far})"
     )
-
-
-def find_digits(places: Places, own: Sequence[Affine]) -> list[Digits] | None:
-    """Return places as digits of one number; None if they are none."""
-    nodes = [part for place in own for part in place.nodes if places.varies(part)]
-    for part in nodes:
-        if (found := places.divided(part)) and places.lane_factor(found[0]) == 1:
-            digits = [take_digits(places, place, part, *found) for place in own]
-            known = [each for each in digits if each is not None]
-            return known if len(known) == len(own) else None
-    return None
-
-
-def take_digits(
-    places: Places, place: Affine, quotient: Node, dividend: Affine, divisor: int
-) -> Digits | None:
-    """Return a place as digits of a number; None if more in it differs from lane to lane."""
-    whole, left = place.factor(quotient), place.factor(places.lane)
-    shift = place - place_of(quotient) * whole - dividend * left
-    if places.lane_factor(shift) != 0:
-        return None
-    return Digits(dividend, divisor, left, whole + left * divisor, shift)
