@@ -185,6 +185,12 @@ def test_each_call_checks_that_what_is_divided_is_inside() -> None:
         op(torch.ones(9), torch.ones(2))
 
 
+def test_what_is_outside_is_named_with_the_index_of_the_sum_that_reads_it() -> None:
+    op = pb.operator("test::shared(q[h, d], k[g, d]) -> y[h] = sum[d](q*k[h//4, d])")
+    with pytest.raises(PullbackError, match=r": k\[h//4, i\] is outside of 'k': it reads 2"):
+        op(torch.ones(9, 2), torch.ones(2, 2))
+
+
 def test_where_a_condition_leaves_it_out_it_may_be_outside() -> None:
     op = pb.operator("test::some_blocks(x[n], s[b]) -> y[n] = where(x > 0, x*s[n//4], 0)")
     x = torch.ones(40)

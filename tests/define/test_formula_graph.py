@@ -341,7 +341,7 @@ def test_gradient_of_two_outputs_that_share_a_node_is_the_sum() -> None:
     ]
     [gradient] = gradients(outputs, {"x": ("n", "m")}, ranges)
     assert gradient is not None
-    printed = show.format_node(gradient, indexed=True)
+    printed = show.format_inside(gradient)
     assert printed == "2*(gz[n]*x[n, m]) + 2*(gy[n, m]*x[n, m])"
 
 

@@ -49,7 +49,9 @@ def guarded(draw: st.DrawFn) -> tuple[str, str]:
     places = [place(draw, indices), "n - 1", "n + 1", "n + m", "m - n", "size(n) - 1 - m"]
     where = condition(2)
     compared = re.findall(r"\((?:0 <= )?([^()]*(?:size\(.\)[^()]*)?) [<>=!]+ ", where)
-    return where, draw(st.sampled_from([*places, *compared]))
+    # A quotient of other sizes than the tensor's is checked in calls.
+    divided = [f"({each})//2" for each in ("n - 1", "n - 3", "n + m", "m - n", "n - 2*m")]
+    return where, draw(st.sampled_from([*places, *compared, *divided]))
 
 
 def holds(text: str, values: Mapping[str, int], sizes: Mapping[str, int]) -> int:
@@ -63,7 +65,24 @@ def holds(text: str, values: Mapping[str, int], sizes: Mapping[str, int]) -> int
 @given(guarded())
 def test_read_that_is_accepted_under_a_condition_is_inside(drawn: tuple[str, str]) -> None:
     condition, where = drawn
-    text = f"demo::f(x[n], z[m]) -> y[n, m] = where({condition}, x[{where}], 0)"
+    require_inside(f"where({condition}, x[{where}], 0)", condition, where)
+
+
+@settings(max_examples=examples(200, 1500))
+@given(guarded(), st.sampled_from(["n", "n - 1", "size(n) - 1 - n"]))
+def test_so_is_one_of_a_part_that_is_used_at_other_indices(
+    drawn: tuple[str, str], moved: str
+) -> None:
+    """Costs a second."""
+    condition, where = drawn
+    condition = f"{condition} and 0 <= {moved} < size(n)"
+    formula = f"t[n, m] = x[{where}]; y = where({condition}, t[{moved}, m], 0)"
+    require_inside(formula, condition, re.sub(r"(?<!size\()\bn\b", f"({moved})", where))
+
+
+def require_inside(formula: str, condition: str, where: str) -> None:
+    """Evaluate a place, where a condition holds, for every index; not if the line is refused."""
+    text = f"demo::f(x[n], z[m]) -> y[n, m] = {formula}"
     try:
         notation.parse(parse(text))
     except PullbackError as error:

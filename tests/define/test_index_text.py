@@ -104,6 +104,9 @@ SHAPES = [
     # In its gradient one expression stands in sums over n and m, and over m and n.
     "(x[n, m], y[m], z[n]) -> (r[n, m], s[n]) = t[n, j < size(m)] = z[0]/(3 + pad(y[j + n]));"
     " r = x + t[n, m]*t[0, m]; s = sum[j](t[n, j])",
+    # In its tangent a part is read only where a condition on its own indices holds.
+    "(x[n, m], y[m]) -> (r[n, m], s[n]) = t[n, j < size(m)] = sum[i < size(m)](pad(y[(j - n)//4]));"
+    " r = x + t[n, m]*t[0, m]; s = sum[j](t[n, j])",
 ]
 
 

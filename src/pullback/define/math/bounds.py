@@ -144,8 +144,7 @@ def _operands(
 
 def empty(line: Line, maximum: Node) -> PullbackError:
     """Return the error for a maximum over nothing."""
-    # Indices that are bound around it have lost their names: '#2'.
-    shown = show.format_node(maximum).replace("#", "i")
+    shown = show.format_inside(maximum)
     return EmptyMaximum.error(
         f"{line.called}: {shown} is the maximum over an index that has no values",
         help="a maximum needs a dimension of size 1 or more",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pullback.define.math.index import Affine, never_negative, undivide
@@ -23,15 +23,16 @@ class Either:
 
     options: tuple[tuple[Fact, ...], ...]
 
-    def replaced(self, others: Mapping[str | Node, Affine]) -> Either:
-        """Return the same with other sums in place of some terms."""
-        return Either(
-            tuple(tuple(fact.replaced(others) for fact in option) for option in self.options)
-        )
-
 
 # A sum of indices that is not negative, or lists of such facts of which one holds.
 Fact = Affine | Either
+
+
+def move_fact(fact: Fact, move: Callable[[Affine], Affine]) -> Fact:
+    """Return what a fact is with another sum in place of each."""
+    if isinstance(fact, Affine):
+        return move(fact)
+    return Either(tuple(tuple(move_fact(own, move) for own in each) for each in fact.options))
 
 
 def list_sums(facts: Iterable[Fact]) -> Iterator[Affine]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pullback.define.math import build, inside, reduce
 from pullback.define.math.boundaries import read_state
-from pullback.define.math.facts import Fact, derive_facts
+from pullback.define.math.facts import Fact, derive_facts, move_fact
 from pullback.define.math.formula import FormulaDimensions
 from pullback.define.math.functions import CONSTANTS
 from pullback.define.math.grammar import UnknownFormulaName, constant
@@ -27,6 +27,7 @@ from pullback.define.math.subscripts import (
     is_batch,
     is_data,
     is_limit,
+    move_indices,
 )
 from pullback.diagnostic import did_you_mean
 
@@ -295,9 +296,12 @@ class IndexReader(PlaceReader):
     def require_again(self, definition: NamedValue, places: Sequence[Affine], shown: str) -> None:
         """Check the reads of a part again, at the indices at which it is used."""
         keys = (parameter.key for parameter in definition.parameters)
-        others: dict[str | Node, Affine] = dict(zip(keys, places, strict=True))
+        others = dict(zip(keys, places, strict=True))
+
+        def move(place: Affine) -> Affine:
+            return place_of(move_indices(index(place), others, self.program.ranges))
+
         for (_, _, facts), access in definition.open.items():
-            place = access.place.replaced(others)
-            here = f"{access.shown} of {shown}"
+            place, here = move(access.place), f"{access.shown} of {shown}"
             again = replace(access, place=place, shown=here, weak=access.weak or self.weak > 0)
-            self.require(again, [*self.facts, *(fact.replaced(others) for fact in facts)])
+            self.require(again, [*self.facts, *(move_fact(fact, move) for fact in facts)])

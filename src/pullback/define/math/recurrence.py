@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -245,9 +244,7 @@ def _refused(states: Sequence[State], reads: Sequence[StateRead], of: str) -> Pu
     names = " and ".join(f"'{state.name}'" for state in states)
 
     def shown(read: StateRead) -> str:
-        # The index of a sum has no name of its own in a node.
-        text = re.sub(r"#\d+", "k", show.format_node(read.node, indexed=True))
-        return f"{_element(read.reader)} reads {text}"
+        return f"{_element(read.reader)} reads {show.format_inside(read.node)}"
 
     for read in filter(_is_anywhere, reads):
         own = {place.index for place in read.node.places}

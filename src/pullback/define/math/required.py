@@ -213,7 +213,7 @@ def _require_read(
         if check is None or _depends(indexed, check, place, whole, extents, sizes):
             one = label if label.isdecimal() else f"'{label}' of size {extent}"
             raise OutOfBounds.error(
-                f"{indexed.line.qualname}: {show.format_node(read, indexed=True)} is outside of "
+                f"{indexed.line.qualname}: {show.format_inside(read)} is outside of "
                 f"'{read.name}': it reads {least if least < 0 else most} of the dimension {one}",
                 help="write pad(...) around it if zeros are meant there",
             )

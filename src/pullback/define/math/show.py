@@ -41,29 +41,29 @@ ATOM = 9
 EXACT = 10**15  # up to here a whole real number is written without a point
 
 
-def format_node(
-    node: Node, names: Mapping[Node, str] | None = None, *, indexed: bool | None = None
-) -> str:
-    """Return one expression; nodes in `names` are written by their name.
+def format_node(node: Node, names: Mapping[Node, str] | None = None) -> str:
+    """Return one expression; nodes in `names` are written by their name."""
+    return Printer([node], names or {}).inner(node)
 
-    `indexed`, here and below, writes indices after every tensor, or after none; otherwise they are
-    written where `is_indexed` finds them needed.
-    """
-    return Printer([node], names or {}, indexed=indexed).inner(node)
+
+def format_inside(node: Node) -> str:
+    """Return one expression with its indices; those that are bound around it get usual names."""
+    printer = Printer([node], {}, indexed=True)
+    usual = index_names(Affine(0))
+    for index in sorted(node.free):
+        if index.startswith("#"):
+            printer.bound[index] = next(name for name in usual if name not in printer.taken)
+    return printer.inner(node)
 
 
 def format_statements(
-    outputs: Sequence[tuple[str, Node, Sequence[str]]],
-    taken: Iterable[str] = (),
-    *,
-    indexed: bool | None = None,
+    outputs: Sequence[tuple[str, Node, Sequence[str]]], taken: Iterable[str] = ()
 ) -> str:
     """Return assignments, `t = ...; y = ...`, with a name for what is used more than once.
 
     Args:
         outputs: their names and nodes, and the indices that they are summed over.
         taken: names that stand for something else.
-        indexed: as in `format_node`.
     """
     roots = [node for _, node, _ in outputs]
     uses = Counter(arg for node in in_order(roots) for arg in node.args)
@@ -72,7 +72,7 @@ def format_statements(
     used = {*taken, *(index for node in in_order(roots) for index in node.free)}
     names: dict[Node, str] = {}
     rows: list[tuple[str, str]] = []
-    printer = Printer(roots, names, used, indexed=indexed)
+    printer = Printer(roots, names, used)
     for node in in_order(roots):
         if uses[node] > 1 and is_worth_a_name(node):
             name = _fresh_name(used)
@@ -125,11 +125,11 @@ class Printer:
         names: Mapping[Node, str],
         used: Collection[str] = (),
         *,
-        indexed: bool | None = None,
+        indexed: bool = False,
     ) -> None:
         self.names = names
         self.used = used  # grows while names are given
-        self.indexed = is_indexed(roots) if indexed is None else indexed
+        self.indexed = indexed or is_indexed(roots)
         self.bound: dict[str, str] = {}
         free = (index for root in roots for index in root.free)
         self.taken = {*names_read(roots), *free}

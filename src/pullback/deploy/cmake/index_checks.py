@@ -68,7 +68,7 @@ class SizeChecks:
                 around=arrays.extents(extent for _, extent in check.around),
                 place=self.span(place, ranges),
                 size=arrays.extent(extent),
-                read=quote(show.format_node(node, indexed=True)),
+                read=quote(show.format_inside(node)),
                 tensor=quote(node.name),
                 dimension="nullptr" if label.isdecimal() else quote(label),
                 facts=facts,
