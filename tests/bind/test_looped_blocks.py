@@ -225,11 +225,15 @@ def test_results_have_the_same_bits_for_any_number_of_threads(name: str, seed: i
             assert all(map(torch.equal, results[0], others))
 
 
+multiplies_halves = pytest.mark.skipif(
+    not matrices.multiplies(torch.bfloat16, CPU),
+    reason="this processor has no products of bfloat16",
+)
+
+
 @pytest.fixture
 def halves_run(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each pass in single precision, whether matrices were multiplied in bfloat16."""
-    if not matrices.multiplies(torch.bfloat16, CPU):
-        pytest.skip(reason="this processor has no products of bfloat16")
     found: list[bool] = []
     run = passes.BlockPass.run
 
@@ -260,6 +264,7 @@ def in_halves(
 UNFIT = ("greatest of the row before",)
 
 
+@multiplies_halves
 @pytest.mark.parametrize("many", [0, 10**6], ids=["turned", "as they are"])
 @pytest.mark.parametrize(
     "name", telling({n: n for n in LINES}, ["bias", "both ways", "grouped heads"])
@@ -280,6 +285,7 @@ def test_matrices_of_bfloat16_are_multiplied_as_they_are(
     assert all(halves_run) or name in UNFIT
 
 
+@multiplies_halves
 @pytest.mark.parametrize("layout", [turned, apart, expanded])
 @pytest.mark.parametrize("width", [8, 7])
 def test_tensors_of_any_layout_in_bfloat16(
@@ -293,6 +299,7 @@ def test_tensors_of_any_layout_in_bfloat16(
     assert all(halves_run)
 
 
+@multiplies_halves
 def test_bfloat16_has_the_same_bits_for_any_number_of_threads(
     halves_run: list[bool], seed: int
 ) -> None:
@@ -306,6 +313,7 @@ def test_bfloat16_has_the_same_bits_for_any_number_of_threads(
     assert all(halves_run)
 
 
+@multiplies_halves
 @pytest.mark.parametrize("wide", ["q", "k"])
 def test_tensors_with_more_digits_keep_them(wide: str, halves_run: list[bool], seed: int) -> None:
     """Scores of large queries or keys in float32 would be others if these were rounded."""

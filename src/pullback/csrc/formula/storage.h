@@ -31,8 +31,17 @@ struct CarrierOf<bool> {
 };
 template <class Stored>
 using Carrier = typename CarrierOf<Stored>::Number;
+/// As many stored elements as there are lanes, next to each other.
 template <class Stored>
-using Packed = Lanes<Carrier<Stored>>;
+struct PackedOf {
+  using Vector = Lanes<Carrier<Stored>>;
+};
+template <>
+struct PackedOf<int64_t> {
+  using Vector = Whole;
+};
+template <class Stored>
+using Packed = typename PackedOf<Stored>::Vector;
 
 using Single = Lanes<float>;
 using Word = Lanes<uint32_t>;
@@ -116,8 +125,10 @@ PULLBACK_INLINE auto unpack(Packed<Stored> packed) {
     return __builtin_convertvector(packed, Real);
   } else if constexpr (__is_same(Stored, bool)) {
     return Truth(__builtin_convertvector(packed, Truth) != 0);
+  } else if constexpr (__is_same(Stored, int64_t)) {
+    return packed;
   } else {
-    return __builtin_convertvector(packed, Whole);
+    return widened<Stored>(packed);
   }
 }
 
@@ -130,6 +141,10 @@ PULLBACK_INLINE Packed<Stored> pack(Value<Stored> value) {
     return to_half(__builtin_convertvector(value, Single));
   } else if constexpr (__is_same(Stored, Bfloat16)) {
     return to_bfloat16(__builtin_convertvector(value, Single));
+  } else if constexpr (__is_same(Stored, int64_t)) {
+    return value;
+  } else if constexpr (__is_same(Value<Stored>, Whole)) {
+    return narrowed<Stored>(value);
   } else {
     // A true lane is -1.
     if constexpr (__is_same(Stored, bool)) value &= 1;
@@ -140,14 +155,25 @@ PULLBACK_INLINE Packed<Stored> pack(Value<Stored> value) {
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load(const char* from) {
   Packed<Stored> packed;
-  __builtin_memcpy(&packed, from, sizeof packed);
+  if constexpr (__is_same(Stored, int64_t) && sizeof packed > register_bytes) {
+    // As one copy it would go through memory.
+    __builtin_memcpy(&packed.low, from, sizeof packed.low);
+    __builtin_memcpy(&packed.high, from + sizeof packed.low, sizeof packed.high);
+  } else {
+    __builtin_memcpy(&packed, from, sizeof packed);
+  }
   return unpack<Stored>(packed);
 }
 
 template <class Stored>
 PULLBACK_INLINE void store(char* to, Value<Stored> value) {
   const Packed<Stored> packed = pack<Stored>(value);
-  __builtin_memcpy(to, &packed, sizeof packed);
+  if constexpr (__is_same(Stored, int64_t) && sizeof packed > register_bytes) {
+    __builtin_memcpy(to, &packed.low, sizeof packed.low);
+    __builtin_memcpy(to + sizeof packed.low, &packed.high, sizeof packed.high);
+  } else {
+    __builtin_memcpy(to, &packed, sizeof packed);
+  }
 }
 
 /// The first `count` lanes. The others repeat the last of them, so that they take no slow path that

@@ -62,9 +62,40 @@ struct TruthOf<double> {
 };
 
 using Real = Lanes<Compute>;
-using Whole = Lanes<int64_t>;
 using Truth = Lanes<TruthOf<Compute>::Lane>;  // 0 or -1
+
+}  // namespace pullback::formula
+
+#if !PULLBACK_DOUBLE
+#include "pair.h"
+#endif
+
+namespace pullback::formula {
+
+#if PULLBACK_DOUBLE
+using Whole = Lanes<int64_t>;
+template <class Element>
+PULLBACK_INLINE Whole widened(Lanes<Element> x) {
+  return __builtin_convertvector(x, Whole);
+}
+template <class Element>
+PULLBACK_INLINE Lanes<Element> narrowed(Whole x) {
+  return __builtin_convertvector(x, Lanes<Element>);
+}
+#else
+using Whole = Pair;
+#endif
 static_assert(!__is_same(Whole, Truth));
+
+/// Calls a function of registers with those of whole numbers.
+template <class Function, class... Numbers>
+PULLBACK_INLINE Whole by_register(Function function, Numbers... x) {
+#if PULLBACK_DOUBLE
+  return function(x...);
+#else
+  return {function(x.low...), function(x.high...)};
+#endif
+}
 
 constexpr Compute infinity = Compute(__builtin_inf());
 constexpr Compute not_a_number = Compute(__builtin_nan(""));
@@ -85,35 +116,24 @@ PULLBACK_INLINE V constant(double value) {
 }
 
 PULLBACK_INLINE Real real(Real x) { return x; }
-PULLBACK_INLINE Real real(Whole x) { return __builtin_convertvector(x, Real); }
+PULLBACK_INLINE Real real(Whole x) { return narrowed<Compute>(x); }
 PULLBACK_INLINE Real real(Truth x) { return Real(x & Truth(splat(1.0))); }
 PULLBACK_INLINE double real(double x) { return x; }
 PULLBACK_INLINE double real(int64_t x) { return double(x); }
 PULLBACK_INLINE double real(bool x) { return x; }
 
 PULLBACK_INLINE Whole whole(Whole x) { return x; }
-PULLBACK_INLINE Whole whole(Truth x) { return -__builtin_convertvector(x, Whole); }
+PULLBACK_INLINE Whole whole(Truth x) { return -widened<TruthOf<Compute>::Lane>(x); }
 PULLBACK_INLINE int64_t whole(int64_t x) { return x; }
 PULLBACK_INLINE int64_t whole(bool x) { return x; }
 
-/// Compares register by register: g++ compares a vector in several of them element by element.
 template <class Compare>
 PULLBACK_INLINE Truth compared(Whole a, Whole b, Compare compare) {
-  if constexpr (sizeof(Whole) == register_bytes) {
-    return __builtin_convertvector(compare(a, b), Truth);
-  } else {
-    using Half [[gnu::vector_size(sizeof(Whole) / 2)]] = int64_t;
-    using Narrow [[gnu::vector_size(sizeof(Truth) / 2)]] = TruthOf<Compute>::Lane;
-    struct Halves {
-      Half low, high;
-    };
-    const auto x = __builtin_bit_cast(Halves, a), y = __builtin_bit_cast(Halves, b);
-    struct Found {
-      Narrow low, high;
-    } found{__builtin_convertvector(compare(x.low, y.low), Narrow),
-            __builtin_convertvector(compare(x.high, y.high), Narrow)};
-    return __builtin_bit_cast(Truth, found);
-  }
+#if PULLBACK_DOUBLE
+  return Truth(compare(a, b));
+#else
+  return truth_of(compare(a.low, b.low), compare(a.high, b.high), both);
+#endif
 }
 
 #define PULLBACK_COMPARISON(name, sign)                                  \
@@ -154,7 +174,7 @@ PULLBACK_INLINE Truth where(Truth condition, Truth a, Truth b) {
   return (condition & a) | (~condition & b);
 }
 PULLBACK_INLINE Whole where(Truth condition, Whole a, Whole b) {
-  const Whole wide = __builtin_convertvector(condition, Whole);
+  const Whole wide = widened<TruthOf<Compute>::Lane>(condition);
   return (wide & a) | (~wide & b);
 }
 template <class V>

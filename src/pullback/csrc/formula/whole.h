@@ -8,13 +8,17 @@
 
 namespace pullback::formula {
 
-using Unsigned = Lanes<uint64_t>;
+using Unsigned [[gnu::vector_size(register_bytes)]] = uint64_t;
 
-PULLBACK_INLINE Whole wrapped_product(Whole a, Whole b) { return Whole(Unsigned(a) * Unsigned(b)); }
+PULLBACK_INLINE Whole wrapped_product(Whole a, Whole b) {
+  return by_register([](auto x, auto y) { return decltype(x)(Unsigned(x) * Unsigned(y)); }, a, b);
+}
 PULLBACK_INLINE int64_t wrapped_product(int64_t a, int64_t b) {
   return int64_t(uint64_t(a) * uint64_t(b));
 }
-PULLBACK_INLINE Whole negative(Whole x) { return Whole(-Unsigned(x)); }
+PULLBACK_INLINE Whole negative(Whole x) {
+  return by_register([](auto own) { return decltype(own)(-Unsigned(own)); }, x);
+}
 PULLBACK_INLINE int64_t negative(int64_t x) { return int64_t(-uint64_t(x)); }
 
 PULLBACK_INLINE Whole abs(Whole x) { return where(lt(x, Whole{}), negative(x), x); }

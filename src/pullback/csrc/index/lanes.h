@@ -86,11 +86,17 @@ struct Divisor {
 #endif
 };
 
+/// Each lane's own number.
 template <class Vector>
 PULLBACK_INLINE Vector numbers() {
-  Vector found;
-  for (int k = 0; k < lanes; ++k) found[k] = k;
-  return found;
+  if constexpr (sizeof(Vector) > register_bytes) {
+    const auto low = numbers<typename Vector::Register>();
+    return {low, low + Vector::many};
+  } else {
+    Vector found;
+    for (int k = 0; k < int(sizeof found / sizeof found[0]); ++k) found[k] = k;
+    return found;
+  }
 }
 
 /// The lanes k with 0 <= first + k < size: from `begin` up to `end`.
@@ -160,11 +166,18 @@ PULLBACK_INLINE void fetch(const char* from, int64_t bytes) {
     __builtin_prefetch(reinterpret_cast<const char*>(first + uintptr_t(k)));
 }
 
+/// One stored element.
+template <class Stored>
+PULLBACK_INLINE Carrier<Stored> element_at(const char* from) {
+  Carrier<Stored> element;
+  __builtin_memcpy(&element, from, sizeof element);
+  return element;
+}
+
 /// One element, in every lane.
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load_one(const char* from) {
-  Carrier<Stored> element;
-  __builtin_memcpy(&element, from, sizeof element);
+  const Carrier<Stored> element = element_at<Stored>(from);
   if constexpr (__is_same(Stored, Compute)) {
     return element - Real{};
   } else if constexpr (__is_same(Value<Stored>, Whole)) {
@@ -246,13 +259,9 @@ PULLBACK_INLINE void store_masked(Compute* to, Real value, Within within) {
 /// Elements `step` bytes apart, in the lanes that are within; 0 in the others.
 template <class Stored>
 [[gnu::noinline]] Value<Stored> load_lanes(const char* from, int64_t step, int begin, int end) {
-  Packed<Stored> packed{};
-  for (int k = begin; k < end; ++k) {
-    Carrier<Stored> element;
-    __builtin_memcpy(&element, from + k * step, sizeof element);
-    packed[k] = element;
-  }
-  return unpack<Stored>(packed);
+  Carrier<Stored> staged[lanes]{};
+  for (int k = begin; k < end; ++k) __builtin_memcpy(staged + k, from + k * step, sizeof *staged);
+  return load<Stored>(reinterpret_cast<const char*>(staged));
 }
 
 /// Contiguous elements, of which `first` is the place of the first lane in a dimension of `size`.
@@ -262,13 +271,12 @@ PULLBACK_INLINE Value<Stored> load_edge(const char* from, int64_t first, int64_t
   using Number = Carrier<Stored>;
   if constexpr (is_masked<Number>) {
     return unpack<Stored>(load_masked(reinterpret_cast<const Number*>(from), within));
-  } else if constexpr (lanes <= 4) {
+  } else if constexpr (lanes <= 4 && sizeof(Packed<Stored>) <= register_bytes) {
+    // In a register: through memory a row of 3 elements takes five times as long.
     Packed<Stored> packed{};
     for (int k = 0; k < lanes; ++k) {
       if (k < within.begin || k >= within.end) continue;
-      Carrier<Stored> element;
-      __builtin_memcpy(&element, from + k * int64_t{sizeof element}, sizeof element);
-      packed[k] = element;
+      packed[k] = element_at<Stored>(from + k * int64_t{sizeof(Number)});
     }
     return unpack<Stored>(packed);
   }
@@ -288,15 +296,13 @@ PULLBACK_INLINE Value<Stored> load_part(const char* from, int64_t step, int64_t 
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load_apart(const char* from, int64_t step, int64_t first,
                                          int64_t factor, int64_t size) {
-  Packed<Stored> packed{};
+  Carrier<Stored> staged[lanes]{};
 #pragma GCC unroll 1
   for (int k = 0; k < lanes; ++k) {
     if (!inside(first + k * factor, size)) continue;
-    Carrier<Stored> element;
-    __builtin_memcpy(&element, from + k * step, sizeof element);
-    packed[k] = element;
+    __builtin_memcpy(staged + k, from + k * step, sizeof *staged);
   }
-  return unpack<Stored>(packed);
+  return load<Stored>(reinterpret_cast<const char*>(staged));
 }
 
 #if __has_builtin(__builtin_shufflevector)
@@ -359,18 +365,36 @@ PULLBACK_INLINE Whole clamped(Whole place, int64_t size) {
   return where(lt(below, Whole{}), Whole{}, below);
 }
 
+template <class Stored, int... lane>
+PULLBACK_INLINE Value<Stored> load_each(const char* from, Whole offset,
+                                        std::integer_sequence<int, lane...>) {
+  if constexpr (sizeof(Packed<Stored>) > register_bytes) {
+    const Carrier<Stored> staged[lanes]{element_at<Stored>(from + offset[lane])...};
+    return load<Stored>(reinterpret_cast<const char*>(staged));
+  } else {
+    return unpack<Stored>(Packed<Stored>{element_at<Stored>(from + offset[lane])...});
+  }
+}
+/// The same where some places are outside: a function, since that is seldom.
+template <class Stored>
+[[gnu::noinline]] Value<Stored> load_at_edge(const char* from, int64_t step, const int64_t* place,
+                                             int64_t size) {
+  Carrier<Stored> staged[lanes]{};
+  for (int k = 0; k < lanes; ++k) {
+    if (inside(place[k], size)) staged[k] = element_at<Stored>(from + place[k] * step);
+  }
+  return load<Stored>(reinterpret_cast<const char*>(staged));
+}
+
 /// Elements at the place given in each lane, in a dimension of `size`; 0 outside.
 template <class Stored>
 PULLBACK_INLINE Value<Stored> load_at(const char* from, int64_t step, Whole place, int64_t size) {
-  Packed<Stored> packed{};
-#pragma GCC unroll 1
-  for (int k = 0; k < lanes; ++k) {
-    if (!inside(place[k], size)) continue;
-    Carrier<Stored> element;
-    __builtin_memcpy(&element, from + place[k] * step, sizeof element);
-    packed[k] = element;
+  if (__builtin_expect(any(logical_not(inside_each(place, size))), false)) {
+    int64_t places[lanes];
+    store<int64_t>(reinterpret_cast<char*>(places), place);
+    return load_at_edge<Stored>(from, step, places, size);
   }
-  return unpack<Stored>(packed);
+  return load_each<Stored>(from, place * step, std::make_integer_sequence<int, lanes>{});
 }
 
 /// Adds the first `count` lanes for which `counts` is true, each at places of its own.

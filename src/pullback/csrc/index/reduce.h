@@ -15,11 +15,17 @@ constexpr int64_t block_of_sum = 128;
 /// Moves each lane so many lanes down; what was moved out comes in again.
 template <int by, class Vector, int... lane>
 PULLBACK_INLINE Vector moved_down(Vector x, std::integer_sequence<int, lane...>) {
+  if constexpr (sizeof x > register_bytes) {
+    int64_t twice[2 * lanes];
+    for (int k = 0; k < 2; ++k) store<int64_t>(reinterpret_cast<char*>(twice + k * lanes), x);
+    return load<int64_t>(reinterpret_cast<const char*>(twice + by));
+  } else {
 #if __has_builtin(__builtin_shufflevector)
-  return __builtin_shufflevector(x, x, ((lane + by) % lanes)...);
+    return __builtin_shufflevector(x, x, ((lane + by) % lanes)...);
 #else
-  return Vector{x[(lane + by) % lanes]...};
+    return Vector{x[(lane + by) % lanes]...};
 #endif
+  }
 }
 
 template <int count, class Vector, class Join>
@@ -80,7 +86,7 @@ struct Greatest {
     take(other.value, other.place, Truth(other.place >= 0), first);
   }
   /// The place of each lane.
-  PULLBACK_INLINE Whole each() const { return __builtin_convertvector(place, Whole); }
+  PULLBACK_INLINE Whole each() const { return widened<Lane>(place); }
   /// The place in every lane; -1 if nothing was seen.
   PULLBACK_INLINE Whole all() const {
     Greatest best = *this;
