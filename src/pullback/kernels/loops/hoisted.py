@@ -48,6 +48,18 @@ def is_target(node: Node, output: Output) -> bool:
     return node.op == EQUAL and not node.free <= {*output.indices}
 
 
+def repeat_whole(sums_of: Iterable[Node]) -> bool:
+    """Return whether each chunk of some sums would compute another one as long, which it reads.
+
+    In a variance that is the mean: a kernel that comes before computes it once.
+    """
+    return any(
+        part.op in REDUCTIONS and part.size == each.size and each.bound not in part.free
+        for each in sums_of
+        for part in in_order(each.args)
+    )
+
+
 def find_quotients(node: Node, indices: Sequence[str]) -> Iterator[tuple[Node, str]]:
     """Yield the quotients of one index in a part, and that index."""
     for part in in_order([node]):

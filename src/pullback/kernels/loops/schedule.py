@@ -14,7 +14,7 @@ from pullback.kernels.loops.abreast import count_copies, find_small, place_besid
 from pullback.kernels.loops.choices import write_choices
 from pullback.kernels.loops.cost import count_operations, estimate_cost
 from pullback.kernels.loops.extents import Extents
-from pullback.kernels.loops.hoisted import SHARED, Hoisted
+from pullback.kernels.loops.hoisted import SHARED, Hoisted, repeat_whole
 from pullback.kernels.loops.kernel import write_kernel
 from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
 from pullback.kernels.loops.outputs import indices_of, outermost, rename_output, split_rows
@@ -109,7 +109,8 @@ def choose_schedule(
         own = cost if setting.target.needs_neighbours else made.work(sizes)
         return own > max(SLIGHT, AGAIN * needed)
 
-    if all(is_repeated(*each) for each in found):
+    sums_of = (each for output in outputs for each in outermost(output))
+    if all(is_repeated(*each) for each in found) or repeat_whole(sums_of):
         found += make_all(hoist(outputs, setting, sizes), setting, sizes, reasons)
     if not found:
         raise RefusedLoops(reasons[0] if reasons else "no loops fit it")
@@ -276,7 +277,7 @@ def peel(
     extents = Extents(setting.known)
     outputs, rows = split_rows(outputs)
     sums_of = list(dict.fromkeys(s for output in outputs for s in outermost(output)))
-    if not sums_of or len({s.size for s in sums_of}) != 1:
+    if not sums_of or len({s.size for s in sums_of}) != 1 or repeat_whole(sums_of):
         return
     size = sums_of[0].size
     if any(Ranges(setting.ranges).size(row) != size for row, _ in rows):
