@@ -55,20 +55,13 @@ constexpr Count<2 * Pair::many>::Numbers both{};
 template <class Element>
 using Few [[gnu::vector_size(Pair::many * sizeof(Element))]] = Element;
 
-template <class Element, int... lane>
-PULLBACK_INLINE Few<Element> first_half(Lanes<Element> x, Order<lane...>) {
+/// The lanes from the first one on.
+template <class Element, int first, int... lane>
+PULLBACK_INLINE Few<Element> half_from(Lanes<Element> x, Order<lane...>) {
 #if __has_builtin(__builtin_shufflevector)
-  return __builtin_shufflevector(x, x, lane...);
+  return __builtin_shufflevector(x, x, (first + lane)...);
 #else
-  return Few<Element>{x[lane]...};
-#endif
-}
-template <class Element, int... lane>
-PULLBACK_INLINE Few<Element> second_half(Lanes<Element> x, Order<lane...>) {
-#if __has_builtin(__builtin_shufflevector)
-  return __builtin_shufflevector(x, x, (lane + Pair::many)...);
-#else
-  return Few<Element>{x[lane + Pair::many]...};
+  return Few<Element>{x[first + lane]...};
 #endif
 }
 /// Every lane of both halves.
@@ -84,14 +77,16 @@ PULLBACK_INLINE Lanes<Element> joined(Few<Element> low, Few<Element> high, Order
 /// Numbers of any width as such of 64 bits, and back: what they have more is lost.
 template <class Element>
 PULLBACK_INLINE Pair widened(Lanes<Element> x) {
-  return {__builtin_convertvector(first_half<Element>(x, half), Pair::Register),
-          __builtin_convertvector(second_half<Element>(x, half), Pair::Register)};
+  return {__builtin_convertvector((half_from<Element, 0>(x, half)), Pair::Register),
+          __builtin_convertvector((half_from<Element, Pair::many>(x, half)), Pair::Register)};
 }
 template <class Element>
 PULLBACK_INLINE Lanes<Element> narrowed(Pair x) {
   return joined<Element>(__builtin_convertvector(x.low, Few<Element>),
                          __builtin_convertvector(x.high, Few<Element>), both);
 }
+
+using Whole = Pair;
 
 /// What a comparison of both registers gives, 0 or -1, in lanes of 32 bits.
 template <class Found, int... lane>

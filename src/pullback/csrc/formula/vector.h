@@ -68,11 +68,9 @@ using Truth = Lanes<TruthOf<Compute>::Lane>;  // 0 or -1
 
 #if !PULLBACK_DOUBLE
 #include "pair.h"
-#endif
-
+#else
 namespace pullback::formula {
 
-#if PULLBACK_DOUBLE
 using Whole = Lanes<int64_t>;
 template <class Element>
 PULLBACK_INLINE Whole widened(Lanes<Element> x) {
@@ -82,9 +80,12 @@ template <class Element>
 PULLBACK_INLINE Lanes<Element> narrowed(Whole x) {
   return __builtin_convertvector(x, Lanes<Element>);
 }
-#else
-using Whole = Pair;
+
+}  // namespace pullback::formula
 #endif
+
+namespace pullback::formula {
+
 static_assert(!__is_same(Whole, Truth));
 
 /// Calls a function of registers with those of whole numbers.
