@@ -264,6 +264,14 @@ FAMILIES = (
         others=TABLE,
         work="n k d",
     ),
+    Family(
+        name="elements of rows",
+        line="(x[n, v], index[n, k]: int64) -> y[n, k] = x[n, index[n, k]]",
+        eager=lambda x, index: x.gather(1, index),
+        axes={"n": MANY, "k": MANY, "v": MANY},
+        others={"n": (1, 1000), "k": (1, 1000), "v": (2, 10_000)},
+        work="n k",
+    ),
 )
 DTYPES = (torch.float32, torch.float32, torch.float64, torch.bfloat16)
 

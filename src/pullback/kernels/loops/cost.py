@@ -10,6 +10,7 @@ from pullback.define.math.ranges import Ranges
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import CHUNKS, KernelText
 from pullback.kernels.loops.scope import Trip
+from pullback.kernels.loops.segments import Segments
 from pullback.kernels.loops.target import Target
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ OVERHEAD = 2000.0
 MOVED = 4.0
 # Totals of a kernel that a cache nearby holds.
 NEAR = 2**17
-# What it costs to ask for the order of some entries.
-SORTED = 20_000.0
+# What it costs to ask for the order of some entries, and to sort one: an index may be new.
+ASKED, SORTED = 20_000.0, 20.0
 
 
 def estimate_cost(schedule: Schedule, target: Target, sizes: Mapping[str, int]) -> float:
@@ -40,8 +41,15 @@ def estimate_cost(schedule: Schedule, target: Target, sizes: Mapping[str, int]) 
         nest.vectors * (nest.rows if nest.is_stacked else 1),
         [Extents(sizes).number(row) or 0 for row in first.kernel.rows],
     )
-    asked = OVERHEAD * len(others) + SORTED * len(schedule.segments)
-    return schedule.work(sizes) * slow + moved + asked
+    moved += sum(cost_of_order(each, first.kernel, sizes) for each in schedule.segments)
+    return schedule.work(sizes) * slow + moved + OVERHEAD * len(others)
+
+
+def cost_of_order(segments: Segments, kernel: KernelText, sizes: Mapping[str, int]) -> float:
+    """Return the cost of the order of the entries of a sum."""
+    extents = Extents(sizes)
+    shape = segments.shape(Ranges(kernel.ranges))
+    return ASKED + SORTED * math.prod(extents.number(size) or 0 for size in shape)
 
 
 def count_reads_again(schedule: Schedule, sizes: Mapping[str, int]) -> float:

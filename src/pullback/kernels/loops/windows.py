@@ -3,7 +3,8 @@
 `sum[i](where(t == 2*i + k[i] and 0 <= t - 2*i < 3, g[i], 0))` would ask, for each t, all windows
 that it is in. A loop over i has one place for each; of neighbours few have the same one, so that
 they are added as they come. What other indices the output has are a task's own: so is that part of
-the output, and the bits are the same for any number of threads.
+the output, and the bits are the same for any number of threads. With such indices windows are not
+needed: in the gradient of `x[n, to[n, k]]` a task adds what goes to its row, and nothing is sorted.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def push(output: Output, node: Node, factor: float, ranges: Ranges) -> Nest | No
     decided = dict(scatter.places)
     count = len(output.indices) - len(decided)
     outer, own = output.indices[:count], output.indices[count:]
-    if {*own} != decided.keys() or not all(_has_window(i, product.conditions) for i in own):
+    has_windows = all(_has_window(i, product.conditions) for i in own)
+    if {*own} != decided.keys() or not (outer or has_windows):
         return None
     bound = {old: ranges.fresh(extent) for old, extent in scatter.bound}
     others = {old: at(new) for old, new in bound.items()}
