@@ -24,6 +24,8 @@ INDEX, INSIDE, EQUAL = "index", "inside", "equal"
 SUM, MAX, ARGMAX = "sum", "max", "argmax"
 PLACED = (READ, INDEX, INSIDE, EQUAL)
 REDUCTIONS = (SUM, MAX, ARGMAX)
+# Names of an index under which a node is remembered.
+MOST_RENAMED = 16
 
 
 class Node:
@@ -41,9 +43,13 @@ class Node:
         places: its affine indices: all those of a read, the one of an index or a condition. No
             other node has any.
         serial: the order in which nodes were made.
+        renamed: itself with an index renamed: what is opened is often opened again.
     """
 
-    __slots__ = ("__weakref__", "args", "data", "free", "height", "op", "places", "serial", "type")
+    __slots__ = (
+        *("__weakref__", "args", "data", "free", "height", "op", "places", "renamed", "serial"),
+        "type",
+    )
 
     op: str
     args: tuple[Node, ...]
@@ -53,6 +59,7 @@ class Node:
     height: int
     places: tuple[Affine, ...]
     serial: int
+    renamed: dict[tuple[str, str], Node]
 
     @property
     def name(self) -> str:
@@ -126,6 +133,7 @@ def make(op: str, args: tuple[Node, ...], data: Data, type: Type, free: frozense
                 found = [each for each in data if isinstance(each, Affine)]
                 node.places = tuple(found[:1] if op == INSIDE else found)
             node.serial = _serial = _serial + 1
+            node.renamed = {}
             _made[key] = node
     return node
 
@@ -263,7 +271,12 @@ def remake(node: Node, args: tuple[Node, ...], change: Callable[[Affine], Affine
 
 def rename_index(node: Node, old: str, new: str) -> Node:
     """Return a node with a free index renamed; the new name is not in it yet."""
-    return replace_term(node, old, at(new), old)
+    found = node.renamed.get((old, new)) if old in node.free else node
+    if found is None:
+        if len(node.renamed) >= MOST_RENAMED:
+            node.renamed.clear()
+        found = node.renamed[old, new] = replace_term(node, old, at(new), old)
+    return found
 
 
 def replace_term(node: Node, term: str | Node, other: Affine, index: str) -> Node:

@@ -159,7 +159,7 @@ def _shorten(indexed: Formula, rows: list[str], given: Mapping[str, Affine]) -> 
     """Return the text without limits that follow from the reads; None if that reads differently."""
     line = replace(indexed.line, formula="; ".join(rows))
     try:
-        program, _ = read(line, indexed.accuracy, given, trusted=True)
+        program, made = read(line, indexed.accuracy, given, trusted=True)
         spare = [
             i for i in program.indices if i.limit and infer.infer_alone(i, program) == i.extent
         ]
@@ -169,17 +169,15 @@ def _shorten(indexed: Formula, rows: list[str], given: Mapping[str, Affine]) -> 
             rows[number] = rows[number][:start] + index.name + rows[number][end:]
         found = write.join_rows(indexed, rows)
         bare = write.name_counts(indexed, found)
-        return next((text for text in (bare, found) if _reads_back(indexed, text, given)), None)
+
+        def reads_back(text: str) -> bool:
+            again = made
+            if text != line.formula:  # reading takes as long as deriving
+                short = replace(line, formula=text)
+                again = parse(short, indexed.accuracy, sizes=given, trusted=True)
+            own = indexed.nodes, indexed.groups, indexed.sizes
+            return (again.nodes, again.groups, again.sizes) == own
+
+        return next((text for text in (bare, found) if reads_back(text)), None)
     except (PullbackError, RecursionError):
         return None
-
-
-def _reads_back(indexed: Formula, text: str, given: Mapping[str, Affine]) -> bool:
-    """Return whether a text is read to the very same formula."""
-    line = replace(indexed.line, formula=text)
-    again = parse(line, indexed.accuracy, sizes=given, trusted=True)
-    return (again.nodes, again.groups, again.sizes) == (
-        indexed.nodes,
-        indexed.groups,
-        indexed.sizes,
-    )
