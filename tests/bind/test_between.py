@@ -26,7 +26,7 @@ from pullback.bind.math import gpu_ways, passing
 from pullback.define.math import cost, derived
 from pullback.define.math.formula import Formula
 from pullback.define.math.node import SUM, in_order
-from tests.bind.gpu_ways import both_ways, way
+from tests.bind.gpu_ways import both_ways, rehearsed_thoroughly, way
 from tests.bind.test_blocks import drawn, sizes_of
 from tests.define.long_reductions import LINES, SIZES
 from tests.define.test_passes import formula
@@ -126,6 +126,7 @@ def test_loops_between_products_compute_what_pytorch_does(
         require_work_is_needed(*each)
 
 
+@pytest.mark.thorough
 def test_a_gpu_computes_no_distance_for_each_column_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads without elements are work: eight batches in a block of 512 took 4.5 s."""
     monkeypatch.setattr(backends.CudaOnCpuBackend, "is_preferred", False)
@@ -321,7 +322,7 @@ def test_what_is_read_16_bytes_at_a_time_may_be_read_in_any_order(way: str, seed
     torch.testing.assert_close(own(x, y), (x.flip(1)[:, None] - read).abs().sum(-1))
 
 
-@both_ways
+@rehearsed_thoroughly
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_tensors_that_begin_anywhere_are_read(way: str, dtype: torch.dtype, seed: int) -> None:
     """Calls of the same shapes, whose tensors begin at a multiple of 16 bytes or not."""

@@ -118,6 +118,7 @@ def test_an_edited_header_is_noticed(written: tuple[pb.Operator, Path]) -> None:
     assert scale(torch.ones(3), 2.0).tolist() == [3.0, 3.0, 3.0]
 
 
+@pytest.mark.thorough
 def test_a_mode_is_entered_though_an_operators_file_is_gone(
     written: tuple[pb.Operator, Path],
 ) -> None:

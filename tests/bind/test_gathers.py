@@ -338,7 +338,7 @@ ROWS = {
 
 @pytest.mark.parametrize(
     "case",
-    telling(ROWS, ["1 float32", "7 float32", "300 float32", "7 bfloat16", "100 float16"]),
+    telling(ROWS, ["7 float32", "300 float32", "100 float16"]),
 )
 def test_rows_of_any_width_are_summed(case: tuple[int, torch.dtype]) -> None:
     width, dtype = case

@@ -111,12 +111,12 @@ LONG = {
 }
 
 
-# In CUDA: over one index and for a few places.
 CUT = {f"{device}-{case}": (device, case) for device in ("cpu", "cuda") for case in LONG}
-CHUNKS = ("cuda-a sum of all", "cuda-for a few rows", "cuda-for a few places")
 
 
-@pytest.mark.parametrize("of", telling(CUT, {*CHUNKS, *(f"cpu-{case}" for case in LONG)}))
+@pytest.mark.parametrize(
+    "of", telling(CUT, {"cuda-for a few places", *(f"cpu-{case}" for case in LONG)})
+)
 def test_a_long_sum_is_cut_into_chunks(of: tuple[str, str]) -> None:
     device, case = of
     name, dims = LONG[case]
@@ -357,7 +357,7 @@ def run_layer_norm(mode: Mode) -> tuple[Tensor, Tensor]:
     return got, expected(indexed, given, sizes)[0]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", telling({name: name for name in FAULTS}, [*FAULTS][:1]))
 def test_a_barrier_that_is_left_out_is_a_race(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

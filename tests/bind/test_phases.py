@@ -103,7 +103,8 @@ def test_what_is_read_beside_has_any_dtype(dtype: torch.dtype, seed: int) -> Non
         )
 
 
-@pytest.mark.parametrize("name", telling({n: n for n in LINES}, ["differences of pairs"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", LINES)
 def test_a_gpu_computes_the_same(name: str, seed: int) -> None:
     """Each of its threads divides its own place. Costs two seconds of the compiler."""
     text, peer = LINES[name]

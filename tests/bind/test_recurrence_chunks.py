@@ -147,6 +147,7 @@ def test_no_chunk_reads_what_another_writes() -> None:
     assert torch.equal(found[0], found[2])
 
 
+@pytest.mark.thorough
 def test_nothing_comes_of_nothing_however_much_a_chunk_would_make_of_it() -> None:
     """The product of a chunk's factors overflows, and 0 times infinity is no number.
 

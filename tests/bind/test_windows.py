@@ -57,7 +57,7 @@ LINES: dict[str, tuple[str, Callable[[Tensor], Tensor], list[tuple[int, ...]]]] 
 
 
 @pytest.mark.parametrize(
-    "name", telling({name: name for name in LINES}, ["overlapping by 2", "apart, and the least"])
+    "name", telling({name: name for name in LINES}, ["one by one", "apart, and the least"])
 )
 def test_values_and_gradients_are_those_of_pytorch(name: str, seed: int) -> None:
     """Costs two to four seconds of the compiler for each line."""
