@@ -28,8 +28,8 @@ from pullback.kernels.loops.windows import Windows
 
 # Whole numbers up to twice this are real numbers of 32 bits.
 EXACT = 2**23
-# Less work than this may be done more than once.
-SLIGHT = 600_000.0
+# Less work than this may be done many times, and less than that more than once.
+SLIGHT, SLIGHTEST = 600_000.0, 60_000.0
 # Operations of which each needs the result of the one before, at most.
 MOST_DEEP = 150
 # Where loops cost so many times the needed work, what they do again may be what rows share.
@@ -107,7 +107,7 @@ def choose_schedule(
     def is_repeated(cost: float, made: Schedule) -> bool:
         # What a GPU costs with few rows is that most of it has nothing to do.
         own = cost if setting.target.needs_neighbours else made.work(sizes)
-        return own > max(SLIGHT, AGAIN * needed)
+        return own > max(SLIGHTEST, AGAIN * needed)
 
     sums_of = (each for output in outputs for each in outermost(output))
     if all(is_repeated(*each) for each in found) or repeat_whole(sums_of):
