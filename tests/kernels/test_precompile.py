@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import pytest
 import torch
 
 import pullback as pb
-from pullback.kernels import cache, precompile, toolchain
+from pullback.bind.loops import backends, compiled
+from pullback.kernels import cache, identity, precompile, toolchain
+from pullback.kernels.loops.cpu import Cpu
+from tests.kernels.launches import loop_of
 
 KNOWN = {"torch/torch.h", "torch/library.h", "ATen/ATen.h"}
 
@@ -66,6 +70,29 @@ def test_loops_share_their_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for k, text in enumerate(("x*tanh(x)", "x*sigmoid(x)")):
         pb.operator(f"test::shares_formula_{k}(x[...]) -> y[...] = {text}")(torch.randn(9))
         assert len(kept()) == 2 * read
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("header", ["formula/vector.h", "index/lanes.h", "index/cuda/index.cuh"])
+def test_loops_of_another_version_of_our_headers_are_others(
+    header: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No compiler notes what is precompiled: a new version called the loops of the one before."""
+    loop = loop_of("test::version(x[...]) -> y[...] = x*tanh(x)")
+
+    def keys() -> list[str]:
+        identity.digest_of.cache_clear()
+        plans = compiled.plan_of(loop), backends.plan_kernels("version", (), Cpu.of("float"), 4)
+        return [*(plan.key for plan in plans), identity.of_headers("of a GPU")]
+
+    shutil.copytree(identity.CSRC, tmp_path / "csrc")
+    monkeypatch.setattr(identity, "CSRC", tmp_path / "csrc")
+    before = keys()
+    assert keys() == before
+    changed = tmp_path / "csrc" / header
+    changed.write_text(changed.read_text() + "// another version\n")
+    assert not {*before} & {*keys()}
+    identity.digest_of.cache_clear()
 
 
 BEGINNINGS = {

@@ -61,11 +61,19 @@ def of_runtime(sources: Path, abi: str) -> str:
     return f"runtime | {digest_of(sources)} | {abi}"
 
 
+def of_headers(abi: str) -> str:
+    """Return what loops have to agree with: our headers, too, are others in another version.
+
+    A compiler does not note those that were precompiled.
+    """
+    return f"{abi} {digest_of(CSRC / 'formula', CSRC / 'index')}"
+
+
 @cache
-def digest_of(sources: Path) -> str:
-    """Return a hash of the runtime's sources, the headers that it shares with kernels included."""
-    every = [*sources.rglob("*"), *CSRC.glob("*.h")]
+def digest_of(*folders: Path) -> str:
+    """Return a hash of some of our sources, the headers that all kernels share included."""
+    every = [*(path for folder in folders for path in folder.rglob("*")), *CSRC.glob("*.h")]
     whole = hashlib.sha256()
-    for path in sorted(path for path in every if path.suffix in (".h", ".cpp")):
+    for path in sorted(path for path in every if path.suffix in (".h", ".cuh", ".cpp")):
         whole.update(path.name.encode() + path.read_bytes())
     return whole.hexdigest()[:16]

@@ -24,7 +24,7 @@ from pullback.diagnostic import PullbackError, Rule, parse
 from pullback.kernels import prebuilt, toolchain
 from pullback.kernels.cuda_on_cpu import mode
 from pullback.kernels.cuda_on_cpu.mode import Mode
-from pullback.kernels.identity import INDEX_ABI
+from pullback.kernels.identity import INDEX_ABI, of_headers
 from pullback.kernels.loops import cpu, cuda
 from pullback.kernels.loops.cpu import Cpu, LibraryCpu
 from pullback.kernels.loops.cuda import Cuda, LibraryCuda
@@ -297,7 +297,7 @@ def plan_kernels(name: str, kernels: Sequence[str], target: Target, accuracy: in
         flags=(*kernel_flags(compiler), *FLAGS, *define(cpu.macros_of(target, accuracy))),
         link=("-lmvec", "-lm"),
         link_for=vector_functions(),
-        abi=INDEX_ABI,
+        abi=of_headers(INDEX_ABI),
         is_shared=True,
     )
 
@@ -312,7 +312,7 @@ def unit_of(several: Sequence[Own]) -> GpuUnit:
         nvcc=cuda.write_nvcc(kernels, own.target, scalars),
         nvrtc=cuda.write_nvrtc(kernels, own.target, scalars),
         host=cuda.write_host(kernels, own.target, scalars),
-        abi=INDEX_ABI,
+        abi=of_headers(INDEX_ABI),
     )
 
 

@@ -17,7 +17,7 @@ from pullback.kernels import compile as compilation
 from pullback.kernels import prebuilt, precompile, toolchain
 from pullback.kernels.cuda_on_cpu import mode
 from pullback.kernels.glue import Device
-from pullback.kernels.identity import FORMULA_ABI
+from pullback.kernels.identity import FORMULA_ABI, of_headers
 from pullback.kernels.loops import pointwise
 from pullback.kernels.loops.pointwise import Loop
 from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
@@ -72,7 +72,7 @@ def plan_of(loop: Loop) -> BuildPlan:
         flags=(*kernel_flags(compiler), *FLAGS, *define(pointwise.macros_of(loop))),
         link=("-lmvec", "-lm"),
         link_for=vector_functions(),
-        abi=FORMULA_ABI,
+        abi=of_headers(FORMULA_ABI),
         is_shared=True,
     )
 

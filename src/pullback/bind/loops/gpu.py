@@ -27,7 +27,7 @@ from pullback.bind.notice import notice
 from pullback.diagnostic import PullbackError
 from pullback.kernels import cache, toolchain
 from pullback.kernels import compile as compilation
-from pullback.kernels.identity import FORMULA_ABI
+from pullback.kernels.identity import FORMULA_ABI, of_headers
 from pullback.kernels.loops import pointwise_cuda
 from pullback.kernels.loops.pointwise import Loop
 from pullback.kernels.plan import BuildPlan, TranslationUnit, kernel_flags
@@ -67,7 +67,7 @@ def unit_of(loop: Loop) -> GpuUnit:
         nvcc=pointwise_cuda.generate_nvcc(loop),
         nvrtc=pointwise_cuda.generate_nvrtc(loop),
         host=pointwise_cuda.generate_host(loop),
-        abi=FORMULA_ABI,
+        abi=of_headers(FORMULA_ABI),
     )
 
 

@@ -16,7 +16,7 @@ from pullback.kernels import compile as compilation
 from pullback.kernels import toolchain
 from pullback.kernels.cuda_on_cpu import library, runtimes
 from pullback.kernels.cuda_on_cpu.mode import EACH_ORDER, Mode, OrderMatters
-from pullback.kernels.identity import FORMULA_ABI
+from pullback.kernels.identity import FORMULA_ABI, of_headers
 from pullback.kernels.loops import pointwise_cuda
 from pullback.kernels.loops.pointwise import CSRC, Loop
 from pullback.kernels.plan import BuildPlan, Translation, TranslationUnit
@@ -91,5 +91,5 @@ def load_loop(loop: Loop, now: Mode) -> ctypes.CDLL:
     """Return the library of a pointwise formula's kernels, which is called as its loop is."""
     line = loop.formula.line
     text = pointwise_cuda.generate_on_cpu(loop)
-    path = compile_unit(f"{line.namespace}-{line.name}-cuda", text, now, FORMULA_ABI)
+    path = compile_unit(f"{line.namespace}-{line.name}-cuda", text, now, of_headers(FORMULA_ABI))
     return compilation.open_library(path)
