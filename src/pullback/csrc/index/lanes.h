@@ -281,6 +281,9 @@ PULLBACK_INLINE Value<Stored> load_edge(const char* from, int64_t first, int64_t
     return unpack<Stored>(packed);
   }
   if (within.all()) return load<Stored>(from);
+  if constexpr (are_words<Stored>) {
+    if (within.begin == 0) return load_words<Stored>(from, within.end);
+  }
   return load_lanes<Stored>(from, sizeof(Stored), within.begin, within.end);
 }
 
@@ -448,6 +451,8 @@ PULLBACK_INLINE void store_edge(char* to, Value<Stored> value, int64_t count) {
   using Number = Carrier<Stored>;
   if constexpr (is_masked<Number>) {
     store_masked(reinterpret_cast<Number*>(to), pack<Stored>(value), Within(0, count));
+  } else if constexpr (are_words<Stored>) {
+    store_words<Stored>(to, value, int(count));
   } else {
     store_some<Stored>(to, sizeof(Stored), value, count);
   }
