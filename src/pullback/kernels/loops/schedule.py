@@ -105,9 +105,10 @@ def choose_schedule(
         return made.work(sizes) * made.filled > max(SLIGHT, times * needed)
 
     def is_repeated(cost: float, made: Schedule) -> bool:
-        # What a GPU costs with few rows is that most of it has nothing to do.
-        own = cost if setting.target.needs_neighbours else made.work(sizes)
-        return own > max(SLIGHTEST, AGAIN * needed)
+        if setting.target.needs_neighbours:
+            return cost > max(SLIGHTEST, AGAIN * needed)
+        # What a GPU costs with few rows is that most of it has nothing to do, as between launches.
+        return made.work(sizes) > max(SLIGHT, AGAIN * needed)
 
     sums_of = (each for output in outputs for each in outermost(output))
     if all(is_repeated(*each) for each in found) or repeat_whole(sums_of):

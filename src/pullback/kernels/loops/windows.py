@@ -88,7 +88,7 @@ class Windows:
 
 
 def push(output: Output, node: Node, factor: float, ranges: Ranges) -> Nest | None:
-    """Return the loops over what a sum adds to an output; None if it is not over windows."""
+    """Return the loops over what a sum adds to an output; None if that is no task's own."""
     if not any(c.op in (EQUAL, INSIDE) and c.places[0].nodes for c in in_order([node])):
         return None  # as of most sums: nothing is opened for them
     product = product_of(read_in_order(node, output.indices, ranges))
