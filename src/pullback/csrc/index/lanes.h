@@ -458,6 +458,25 @@ PULLBACK_INLINE void store_edge(char* to, Value<Stored> value, int64_t count) {
   }
 }
 
+/// Adds the first `count` lanes to as many elements in a row: of some dimensions each says where.
+template <int dims>
+PULLBACK_INLINE void add_row(char* to, const int64_t (&steps)[dims], const Whole (&places)[dims],
+                             Real value, int64_t count) {
+  for (int d = 0; d < dims; ++d) to += one(places[d]) * steps[d];
+  store_edge<Compute>(to, load_edge<Compute>(to, 0, count) + value, count);
+}
+
+/// The same, if all of some numbers are inside of their sizes.
+template <int dims, int guards>
+PULLBACK_INLINE void add_row(char* to, const int64_t (&steps)[dims], const Whole (&places)[dims],
+                             Real value, int64_t count, const int64_t (&sizes)[guards],
+                             const Whole (&guarded)[guards]) {
+  for (int d = 0; d < guards; ++d) {
+    if (!inside(one(guarded[d]), sizes[d])) return;
+  }
+  add_row(to, steps, places, value, count);
+}
+
 template <class Stored>
 PULLBACK_INLINE void store_one(char* to, Value<Stored> value) {
   store_some<Stored>(to, 0, value, 1);

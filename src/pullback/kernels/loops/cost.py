@@ -22,8 +22,8 @@ OVERHEAD = 2000.0
 MOVED = 4.0
 # Totals of a kernel that a cache nearby holds.
 NEAR = 2**17
-# What it costs to ask for the order of some entries, and to sort one: an index may be new.
-ASKED, SORTED = 20_000.0, 20.0
+# What it costs to ask for the order of some entries, and to sort one: most indices are new.
+ASKED, SORTED = 20_000.0, 100.0
 
 
 def estimate_cost(schedule: Schedule, target: Target, sizes: Mapping[str, int]) -> float:

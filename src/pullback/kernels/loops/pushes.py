@@ -26,44 +26,48 @@ class Pushes:
         self.emitter, self.nest, self.operand = writer.emitter, writer.nest, writer.operand(output)
 
     def write(self, copy: Mapping[str, int], value: str, *, edge: bool) -> None:
-        """Write the statement that adds a value, in each lane where data says."""
+        """Write the statement that adds a value: a row of lanes, or each lane, where data says."""
         emitter, nest = self.emitter, self.nest
 
         def wholes(places: Iterable[Affine]) -> str:
             return listed(emitter.value(graph.index(place), copy) for place in places)
 
         own = [self.output.indices.index(index) for index in nest.pushes]
-        left = f"last_lane - ({emitter.places.index(str(nest.lane), copy)})"
+        lane = emitter.places.index(str(nest.lane), copy)
+        inner = {index: emitter.variables[index] for index in nest.entries}
         values = [
-            self.address(),
+            self.address(inner | {str(nest.lane): lane}),
             listed(emitter.operands.step(self.operand, d) for d in own),
             wholes(nest.pushes.values()),
             value,
-            f"least({left}, lanes)" if edge else "lanes",
+            f"least(last_lane - ({lane}), lanes)" if edge else "lanes",
         ]
         if nest.guards:
             sizes = listed(emitter.extents.text(size) for _, size in nest.guards)
             values += [sizes, wholes(place for place, _ in nest.guards)]
-        emitter.line(f"add_at({', '.join(values)});", emitter.target.pushed)
+        is_row = nest.lane in self.output.indices
+        word, cost = ("add_row", 3) if is_row else ("add_at", emitter.target.pushed)
+        emitter.line(f"{word}({', '.join(values)});", cost)
 
-    def address(self) -> str:
-        """Return the address of the part of the output that is a task's own."""
-        places = [self.emitter.variables.get(index, "0") for index in self.output.indices]
+    def address(self, inner: Mapping[str, str]) -> str:
+        """Return the address of a task's part of the output, at some places of inner indices."""
+        known = {index: self.emitter.variables[index] for index in self.nest.outer} | {**inner}
+        places = [known.get(index, "0") for index in self.output.indices]
         return self.emitter.operands.address(self.operand, places)
 
     def task(self, code: Sequence[str]) -> list[str]:
         """Return the body of a task, from that of its loops over all entries."""
         emitter, nest = self.emitter, self.nest
-        many = " * ".join(map(self.writer.size, nest.pushes))
-        bytes_of = f"{many} * int64_t{{sizeof(Compute)}}"
+        part = [index for index in self.output.indices if index not in nest.outer]
+        bytes_of = f"{' * '.join(map(self.writer.size, part))} * int64_t{{sizeof(Compute)}}"
         loops = [
             f"for (int64_t {variable} = 0; {variable} < {self.writer.size(index)}; ++{variable}) {{"
             for index in nest.entries
             for variable in [emitter.variables[index]]
         ]
-        around = nest.trips([*nest.outer, *nest.pushes], emitter.ranges)
+        around = nest.trips(self.output.indices, emitter.ranges)
         emitter.costs.append((1 / emitter.target.lanes, around))
-        cleared = f"__builtin_memset({self.address()}, 0, {bytes_of});"
+        cleared = f"__builtin_memset({self.address({})}, 0, {bytes_of});"
         return [cleared, *loops, *code, "}" * len(loops)]
 
 

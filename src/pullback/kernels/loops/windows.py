@@ -4,7 +4,8 @@
 that it is in. A loop over i has one place for each; of neighbours few have the same one, so that
 they are added as they come. What other indices the output has are a task's own: so is that part of
 the output, and the bits are the same for any number of threads. With such indices windows are not
-needed: in the gradient of `x[n, to[n, k]]` a task adds what goes to its row, and nothing is sorted.
+needed: in the gradient of `x[n, to[n, k]]` a task adds what goes to its row, and nothing is sorted;
+nor in that of `x[n, to[n, k], d]`, where a vector of the lanes of d goes to one place.
 """
 
 from __future__ import annotations
@@ -96,10 +97,11 @@ def push(output: Output, node: Node, factor: float, ranges: Ranges) -> Nest | No
     if scatter is None or not all(place.nodes for _, place in scatter.places):
         return None
     decided = dict(scatter.places)
-    count = len(output.indices) - len(decided)
-    outer, own = output.indices[:count], output.indices[count:]
+    own = tuple(index for index in output.indices if index in decided)
+    count = output.indices.index(own[0])
+    outer, inner = output.indices[:count], output.indices[count + len(own) :]
     has_windows = all(_has_window(i, product.conditions) for i in own)
-    if {*own} != decided.keys() or not (outer or has_windows):
+    if (*outer, *own, *inner) != output.indices or not (outer or has_windows):
         return None
     bound = {old: ranges.fresh(extent) for old, extent in scatter.bound}
     others = {old: at(new) for old, new in bound.items()}
@@ -115,7 +117,9 @@ def push(output: Output, node: Node, factor: float, ranges: Ranges) -> Nest | No
     moved: dict[str | Node, Affine] = {**others}
     inside = [(c.places[0].replaced(moved), c.size) for c in guards]
     inside += [(places[index], ranges.size(index)) for index in own]
-    *entries, lane = bound.values()
+    if any({*inner} & place.free for place, _ in inside):
+        return None  # each lane would have a place of its own in a row that is another's too
+    *entries, lane = *bound.values(), *inner
     return Nest(
         outputs=(replace(output, node=scale(factor * product.factor, select(rest, value))),),
         lane=lane,
