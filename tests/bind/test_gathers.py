@@ -151,7 +151,8 @@ def families(op: Any, *given: Tensor) -> list[str]:
 
 
 @pytest.mark.parametrize("sizes", telling({name: name for name in SIZES}, ["usual"]))
-@pytest.mark.parametrize("case", telling({name: name for name in CASES}, ["least"]))
+# Of the second gradients of "greatest" one is added up unsorted beside another.
+@pytest.mark.parametrize("case", telling({name: name for name in CASES}, ["greatest"]))
 def test_values_and_two_orders_of_gradients_are_eagers(case: str, sizes: str) -> None:
     line, eager = CASES[case]
     op = operator(case)

@@ -45,7 +45,9 @@ class Windows:
         known: dict[tuple[Node, tuple[str, ...]], Node] = {}
         left: list[Output] = []
         for output in self.outputs:
-            if output.dtype == self.setting.target.real and self.has_pushed(output):
+            # Kernels write outputs in their order: what comes after others is not written first.
+            is_first = not left and output.dtype == self.setting.target.real
+            if is_first and self.has_pushed(output):
                 continue
             others: dict[Node, Node] = {}
             for node in in_order([output.node], outside_reductions):
