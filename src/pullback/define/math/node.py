@@ -271,7 +271,9 @@ def remake(node: Node, args: tuple[Node, ...], change: Callable[[Affine], Affine
 
 def rename_index(node: Node, old: str, new: str) -> Node:
     """Return a node with a free index renamed; the new name is not in it yet."""
-    found = node.renamed.get((old, new)) if old in node.free else node
+    if old not in node.free:
+        return node
+    found = node.renamed.get((old, new))
     if found is None:
         if len(node.renamed) >= MOST_RENAMED:
             node.renamed.clear()

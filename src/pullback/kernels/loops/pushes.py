@@ -33,14 +33,13 @@ class Pushes:
             return listed(emitter.value(graph.index(place), copy) for place in places)
 
         own = [self.output.indices.index(index) for index in nest.pushes]
-        lane = emitter.places.index(str(nest.lane), copy)
-        inner = {index: emitter.variables[index] for index in nest.entries}
+        left = f"last_lane - ({emitter.places.index(str(nest.lane), copy)})"
         values = [
-            self.address(inner | {str(nest.lane): lane}),
+            self.address([*nest.outer, *nest.entries, str(nest.lane)]),
             listed(emitter.operands.step(self.operand, d) for d in own),
             wholes(nest.pushes.values()),
             value,
-            f"least(last_lane - ({lane}), lanes)" if edge else "lanes",
+            f"least({left}, lanes)" if edge else "lanes",
         ]
         if nest.guards:
             sizes = listed(emitter.extents.text(size) for _, size in nest.guards)
@@ -49,10 +48,10 @@ class Pushes:
         word, cost = ("add_row", 3) if is_row else ("add_at", emitter.target.pushed)
         emitter.line(f"{word}({', '.join(values)});", cost)
 
-    def address(self, inner: Mapping[str, str]) -> str:
-        """Return the address of a task's part of the output, at some places of inner indices."""
-        known = {index: self.emitter.variables[index] for index in self.nest.outer} | {**inner}
-        places = [known.get(index, "0") for index in self.output.indices]
+    def address(self, indices: Sequence[str]) -> str:
+        """Return the address of a task's part of the output, where some indices have loops."""
+        variables = self.emitter.variables
+        places = [variables[i] if i in indices else "0" for i in self.output.indices]
         return self.emitter.operands.address(self.operand, places)
 
     def task(self, code: Sequence[str]) -> list[str]:
@@ -67,7 +66,7 @@ class Pushes:
         ]
         around = nest.trips(self.output.indices, emitter.ranges)
         emitter.costs.append((1 / emitter.target.lanes, around))
-        cleared = f"__builtin_memset({self.address({})}, 0, {bytes_of});"
+        cleared = f"__builtin_memset({self.address(nest.outer)}, 0, {bytes_of});"
         return [cleared, *loops, *code, "}" * len(loops)]
 
 
