@@ -49,6 +49,8 @@ def key(words: list[str], text: bytes) -> str:
 
 def keep(file: Path, known: Path) -> None:
     """Keep a copy, complete before it has its name."""
+    # Each worker of `pytest --cache-clear` removes the folder of those that came before.
+    known.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=known.parent, delete=False) as copy:
         copy.write(file.read_bytes())
     Path(copy.name).rename(known)

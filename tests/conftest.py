@@ -77,6 +77,14 @@ def is_thorough(config: pytest.Config) -> bool:
     return config.getoption("thorough") or "thorough" in (config.getoption("markexpr") or "")
 
 
+def marks_left_out(config: pytest.Config) -> tuple[str, ...]:
+    """Return the marks of tests that do not run: none if all are asked for, or one is named."""
+    if is_thorough(config) or any("::" in word for word in config.args):
+        return ()
+    asked = IN_CI or "ci" in (config.getoption("markexpr") or "").split()
+    return ("thorough",) if asked else ("thorough", "ci")
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """A worker a core; none for one file or one test, which would wait for workers to start."""
     chosen = [Path(word.partition("::")[0]) for word in config.args]
@@ -86,11 +94,17 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is thorough, unless it is asked for or named; begin where `--minutes` says."""
-    if not is_thorough(config) and not any("::" in word for word in config.args):
-        left_out = [item for item in items if item.get_closest_marker("thorough")]
+    """Leave out what is not asked for or named; begin where `--minutes` says."""
+    marks = marks_left_out(config)
+    left_out = {
+        item
+        for item in items
+        for mark in map(item.get_closest_marker, marks)
+        if mark and not mark.args
+    }
+    if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        items[:] = [item for item in items if item not in left_out]
     if config.getoption("minutes") is not None and items:
         first = zlib.crc32(commit(config.rootpath)) % len(items)
         items[:] = items[first:] + items[:first]
@@ -99,14 +113,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(trylast=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make no tests of parameters that would be left out: thousands, in each worker."""
-    config = metafunc.config
-    if is_thorough(config) or any("::" in word for word in config.args):
+    marks = marks_left_out(metafunc.config)
+    if not marks:
         return
     calls: list[Any] = metafunc._calls
-    marked = metafunc.definition.get_closest_marker("thorough")
-    kept = [each for each in calls if all(mark.name != "thorough" for mark in each.marks)]
+    kept = [each for each in calls if all(mark.name not in marks for mark in each.marks)]
     # One at least: else pytest makes a test without parameters.
-    calls[:] = calls[:1] if marked or not kept else kept
+    calls[:] = kept or calls[:1]
+    for mark in filter(None, map(metafunc.definition.get_closest_marker, marks)):
+        calls[:] = calls[:: mark.args[0]] if mark.args else calls[:1]
 
 
 def commit(folder: Path) -> bytes:

@@ -90,6 +90,7 @@ class Largest(TorchDispatchMode):
 PAIRS = ("distances", "distances of each head", "distances of two sets", "Gaussian")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", telling({n: n for n in LINES}, ["distances"]))
 def test_loops_between_products_compute_what_pytorch_does(
     name: str, noted: list[Noted], seed: int
@@ -256,6 +257,7 @@ CASES = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("case", telling(CASES, ["attention, bfloat16"]))
 @pytest.mark.usefixtures("noted")
 def test_halves_are_multiplied_as_they_are_and_are_no_further_off_than_eager(
@@ -311,6 +313,7 @@ def test_what_is_kept_of_halves_has_the_digits_of_single(
 # --- 16 bytes at a time
 
 
+@pytest.mark.ci(2)
 @both_ways
 def test_what_is_read_16_bytes_at_a_time_may_be_read_in_any_order(way: str, seed: int) -> None:
     own = define(

@@ -116,6 +116,7 @@ def gradients_of(indexed: Formula) -> Formula:
     return found.formula
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("sides", telling({str(s): s for s in SIDES}, ["(3, 3)"]))
 @pytest.mark.parametrize("name", LINES)
 def test_a_line_and_its_gradients_agree(name: str, sides: Sides, seed: int) -> None:
@@ -124,6 +125,7 @@ def test_a_line_and_its_gradients_agree(name: str, sides: Sides, seed: int) -> N
         require_agreement(each, sides)
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("name", telling({n: n for n in LINES if LINES[n][2]}, TWICE))
 def test_gradients_of_gradients_agree(name: str, seed: int) -> None:
     require_agreement(gradients_of(gradients_of(formula(LINES[name][0]))), (3, 3))
@@ -211,6 +213,7 @@ def gradients_both_ways(
 KEEPING = [name for name in LINES if READING.get(name, 1) is not None]
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("name", KEEPING)
 def test_gradients_from_statistics_agree(name: str, seed: int) -> None:
     indexed = formula(LINES[name][0])

@@ -45,6 +45,7 @@ def loss_of(outputs: object) -> Tensor:
 # --- what PyTorch itself checks
 
 
+@pytest.mark.ci(3)
 @each_traced
 def test_opcheck_passes(case: Case, seed: int) -> None:
     overload = case.operator.overload
@@ -228,6 +229,7 @@ each_sizes = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.ci(3)
 @each_traced
 @each_sizes
 def test_compile_gives_the_same_values_and_gradients(case: Case, dynamic: bool, seed: int) -> None:
@@ -316,6 +318,7 @@ class Layer(nn.Module):
         return self.operator(*arguments)
 
 
+@pytest.mark.ci(3)
 @each_case
 @pytest.mark.parametrize("strict", [False, True], ids=["non-strict", "strict"])
 def test_export_keeps_the_operator(case: Case, strict: bool, seed: int) -> None:

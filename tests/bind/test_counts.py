@@ -108,6 +108,7 @@ def operators() -> dict[str, Operator]:
     return {text: pb.operator(f"counts::{text}") for text in CASES}
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("text", CASES)
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
 def test_values_and_derivatives_are_those_of_a_loop_in_python(

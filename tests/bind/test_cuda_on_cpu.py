@@ -129,6 +129,7 @@ def test_a_mode_is_entered_though_an_operators_file_is_gone(
         assert scale(torch.ones(3), 2.0).tolist() == [2.0, 2.0, 2.0]
 
 
+@pytest.mark.ci
 def test_a_check_does_without_the_runtime_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     genuine = library.runtime

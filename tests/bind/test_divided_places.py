@@ -212,6 +212,7 @@ def test_a_block_is_gone_through_once_in_a_gradient() -> None:
     torch.testing.assert_close(s.grad, whole, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize(
     ("name", "gradient"),
     [

@@ -460,6 +460,7 @@ LINES: dict[str, tuple[Callable[[], str], str]] = {
 }
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("name", LINES)
 def test_a_call_gives_the_line(name: str) -> None:
     make, expected = LINES[name]

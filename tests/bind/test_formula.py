@@ -55,6 +55,7 @@ def loss(values: Any) -> Tensor:
     return torch.stack(parts).sum()
 
 
+@pytest.mark.ci(3)
 @each_case
 def test_a_line_gives_values_and_gradients_of_pytorch(case: Case, seed: int) -> None:
     assert_agrees_with_pytorch(case, 1)
@@ -553,6 +554,7 @@ SUMMED = {
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("name", SUMMED)
 @pytest.mark.parametrize("dtype", telling(DTYPES, ["float32", "bfloat16"]))
 def test_gradients_that_are_summed_over_large_spaces(

@@ -244,6 +244,7 @@ def allowed(function: Function, dtype: torch.dtype, order: int, accuracy: int = 
     return unit * (max(counts) + function.inputs + 2 * errors)
 
 
+@pytest.mark.ci(3)
 @each_order
 @each_dtype
 @each_group

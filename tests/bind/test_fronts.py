@@ -171,6 +171,7 @@ def compute_in_turn(kind: str, x: Tensor) -> Tensor:
     return torch.stack([torch.stack([element(True, i, j) for j in columns]) for i in rows])
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize(
     ("kind", "way"),
     [

@@ -215,6 +215,7 @@ def test_grads_batched(case: Adopted, seed: int) -> None:
     both(case, seed, use)
 
 
+@pytest.mark.ci(3)
 @each_traced
 def test_compiled(case: Adopted, seed: int) -> None:
     torch._dynamo.reset()
@@ -234,6 +235,7 @@ def test_compiled(case: Adopted, seed: int) -> None:
     same(use(function, tensors), gradients(reference, tensors))
 
 
+@pytest.mark.ci(3)
 @each_traced
 def test_compiled_transforms(case: Adopted, seed: int) -> None:
     torch._dynamo.reset()

@@ -221,6 +221,7 @@ PLACES = {
 }
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [40, 3])
 def test_a_gpus_loops_see_what_is_not_finite(rows: int, dtype: torch.dtype, seed: int) -> None:
@@ -366,6 +367,7 @@ def promised(name: str) -> Callable[..., object]:
     return run
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize(
     "dtype", [torch.float64, pytest.param(torch.bfloat16, marks=pytest.mark.thorough)]

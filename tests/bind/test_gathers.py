@@ -288,6 +288,7 @@ PLACES: dict[str, tuple[str, Function]] = {
 }
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize(
     "kind", telling({name: name for name in PLACES}, ["plus", "of a lane", "beside the lanes"])
 )
@@ -338,6 +339,7 @@ ROWS = {
 }
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize(
     "case",
     telling(ROWS, ["7 float32", "300 float32", "100 float16"]),
@@ -467,6 +469,7 @@ OWN_ROWS: dict[str, tuple[str, Function]] = {
 }
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize("case", OWN_ROWS)
 def test_what_goes_to_a_row_of_its_own_is_added_unsorted(
     case: str, sorted_times: list[int], monkeypatch: pytest.MonkeyPatch

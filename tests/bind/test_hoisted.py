@@ -100,6 +100,7 @@ LINES: dict[str, tuple[str, Callable[..., Tensor], list[list[tuple[int, ...]]]]]
 }
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize(
     "name",
     telling(

@@ -54,6 +54,7 @@ def points(n: int = 5, m: int = 4, d: int = 3, **given: Any) -> tuple[Tensor, ..
 # --- what comes from the line
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("rest", "some"),
     [

@@ -148,6 +148,7 @@ LENGTHS = {"47": (47, 1), "49": (49, 1), "100": (100, 1), "220": (220, 1), "228"
 WITHIN = {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 1e-2}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("length", telling(LENGTHS, ("49",)))
 @pytest.mark.parametrize("dtype", telling({str(d): d for d in WITHIN}, ("torch.float32",)))
 def test_a_row_is_read_once_where_it_fits_shared_memory(
@@ -357,6 +358,7 @@ def run_layer_norm(mode: Mode) -> tuple[Tensor, Tensor]:
     return got, expected(indexed, given, sizes)[0]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("fault", telling({name: name for name in FAULTS}, [*FAULTS][:1]))
 def test_a_barrier_that_is_left_out_is_a_race(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -368,6 +370,7 @@ def test_a_barrier_that_is_left_out_is_a_race(
         run_layer_norm(mode)
 
 
+@pytest.mark.ci
 def test_order_all_compares_what_each_order_of_threads_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -479,6 +482,7 @@ def test_what_a_loop_gives_does_not_depend_on_the_order_of_threads() -> None:
     assert torch.equal(found[0], found[2])
 
 
+@pytest.mark.ci
 def test_a_plan_says_on_any_machine_what_a_gpu_would_do() -> None:
     op = gauss()
     given = [torch.randn(100_000, 3), torch.randn(100_000, 3), torch.randn(100_000)]

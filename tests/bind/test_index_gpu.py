@@ -404,6 +404,7 @@ def attributes(own: Own, driver: Any) -> list[tuple[str, int, int]]:
 # --- NVRTC
 
 
+@pytest.mark.ci(2)
 @pytest.mark.skipif(NVRTC is None, reason="no NVRTC here")
 @pytest.mark.parametrize("name", telling(NAMES, ["weighted", "pooled"]))
 def test_nvrtc_compiles_every_loop_without_a_toolkit(

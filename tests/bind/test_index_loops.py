@@ -220,6 +220,7 @@ def dims_of(size: int, other: int = 5) -> dict[str, int]:
     return {**names, "d": 3, "k": 5, "p": 1, "q": 1, "h": other, "...": other}
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize(
     "dtype", telling({"float32": torch.float32, "float64": torch.float64}, ["float32"])
 )
@@ -230,6 +231,7 @@ def test_values_at_the_edges_of_vectors(name: str, dtype: torch.dtype) -> None:
         require_equal(indexed, dims_of(size), dtype, all_of=True)
 
 
+@pytest.mark.ci(3)
 @each_gradient
 def test_gradients_at_the_edges_of_vectors(name: str) -> None:
     indexed = gradient(name)
@@ -243,6 +245,7 @@ LARGE = {
 }
 
 
+@pytest.mark.ci(3)
 @each_gradient
 def test_loops_made_for_their_sizes_and_shared_among_threads(name: str) -> None:
     for indexed in (formula(name), gradient(name)):
@@ -829,6 +832,7 @@ def test_outputs_of_rows_and_sums_over_rows_share_a_loop(seed: int) -> None:
 
 
 # Each has four gradients, of a second each.
+@pytest.mark.ci
 @pytest.mark.parametrize("many", [pytest.param(3, marks=pytest.mark.thorough), 13])
 def test_small_sums_within_sums_are_compiled_in_time(many: int, seed: int) -> None:
     """Sums over few places are written out; of four, of 13 places each, that takes minutes.
@@ -884,6 +888,7 @@ POOLS = {"mean": torch.nn.functional.avg_pool2d, "max": torch.nn.functional.max_
 STRIDED = ((2, 2), (3, 2), (2, 3), (5, 3))
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize("size", telling({f"{p} by {s}": (p, s) for p, s in STRIDED}, ["3 by 2"]))
 @pytest.mark.parametrize("name", POOLS)
 def test_a_sum_runs_where_conditions_leave_something(

@@ -94,6 +94,7 @@ def draw(generator: random.Random) -> dict[str, int]:
     }
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize(
     "dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.thorough)]
 )
@@ -109,6 +110,7 @@ def test_tiles_have_the_values_of_pytorch(name: str, dtype: torch.dtype, seed: i
             compare(own, {**draw(generator), "n": 300, "m": 259}, dtype)
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("d", [17, 40, 256])
 @pytest.mark.parametrize("name", ["absolute", "squared", "Huber", "kernel sum"])
 def test_a_sum_of_any_length_is_a_tile(name: str, d: int) -> None:

@@ -116,6 +116,7 @@ def given_for(shapes: list[tuple[int, ...]], dtype: torch.dtype) -> list[Tensor]
     return [torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes]
 
 
+@pytest.mark.ci(2)
 @pytest.mark.usefixtures("of_any_size")
 @pytest.mark.parametrize(
     "name", telling({name: name for name in LINES}, ["windows of two indices", "nearest"])

@@ -85,6 +85,7 @@ def of_any_size() -> Iterator[None]:
         yield
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize("width", telling({str(d): d for d in range(7, 18)}, ["9", "16"]))
 def test_short_rows_share_a_loop_with_what_is_added_up_from_them(width: int) -> None:
     """Written out as sums of few elements, 16 took seven times as long as PyTorch's."""
@@ -104,6 +105,7 @@ def test_short_rows_share_a_loop_with_what_is_added_up_from_them(width: int) -> 
         assert "grad_x, grad_w, grad_b: own loop" in backward, backward
 
 
+@pytest.mark.ci(3)
 @pytest.mark.usefixtures("of_any_size")
 @pytest.mark.parametrize(
     "case",

@@ -71,6 +71,7 @@ def saved_by(call: Callable[[], object]) -> list[tuple[torch.Size, torch.dtype]]
     return found
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize(
     ("line", "reference", "shapes"),
     [

@@ -73,6 +73,7 @@ def require_agreement(
         )
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize(
     "name", telling({n: n for n in LINES}, ["causal", "both ways", "bias", "distances"])
 )
@@ -466,6 +467,7 @@ ALONE: dict[str, tuple[str, Callable[..., Tensor], Sequence[tuple[int, ...]]]] =
 }
 
 
+@pytest.mark.ci(2)
 @pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
 @pytest.mark.parametrize("kind", ALONE)
 def test_a_gradient_may_be_asked_for_alone(kind: str, seed: int) -> None:

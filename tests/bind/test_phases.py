@@ -38,6 +38,7 @@ def compare(op: Callable[..., Tensor], peer: Callable[..., Tensor], x: Tensor) -
     torch.testing.assert_close(found.double(), theirs, rtol=digits, atol=digits)
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize(
     "window", telling({f"{w} by {s}": (w, s) for w, s in WINDOWS}, ["3 by 2", "2 by 5"])
 )

@@ -605,6 +605,7 @@ def largest(u: Tensor) -> Tensor:
     return u[u.argmax()].tanh()
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("name", SECOND)
 @pytest.mark.parametrize("length", [3, pytest.param(1, marks=pytest.mark.thorough)])
 def test_second_derivatives_are_those_of_a_loop(name: str, length: int, seed: int) -> None:

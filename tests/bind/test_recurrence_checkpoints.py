@@ -159,6 +159,7 @@ def draw(length: int, width: int = 21, dtype: torch.dtype = torch.float64) -> li
     return [torch.rand(shape, generator=generator, dtype=dtype) for shape in shapes]
 
 
+@pytest.mark.ci(2)
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize(
     "name",

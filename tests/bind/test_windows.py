@@ -56,6 +56,7 @@ LINES: dict[str, tuple[str, Callable[[Tensor], Tensor], list[tuple[int, ...]]]] 
 }
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize(
     "name", telling({name: name for name in LINES}, ["one by one", "apart, and the least"])
 )
@@ -106,6 +107,7 @@ def test_what_data_sends_outside_is_added_nowhere(window: str, seed: int) -> Non
         torch.testing.assert_close(op(g, k, torch.zeros(length), w), want)
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("sizes", [(8, 64, 56), (4, 16, 65), (500, 1, 8), (1, 64, 128)])
 @pytest.mark.parametrize("window", ["2*i + p, 2*j + q", "i + p, j + q"])
 def test_their_loops_do_little_for_a_window(window: str, sizes: tuple[int, int, int]) -> None:

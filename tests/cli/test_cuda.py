@@ -138,6 +138,7 @@ def test_exit_code_of_a_program_is_told(program: Path) -> None:
     assert found.summary == "run: add.cu ended with exit code 3; no fault found in 1 launch"
 
 
+@pytest.mark.ci
 def test_script_with_an_operator_is_checked_for_memory(
     script: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

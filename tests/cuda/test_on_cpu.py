@@ -197,6 +197,7 @@ def test_a_library_in_cpp_finds_nvidias_headers_where_cuda_is(
     assert list((tmp_path / "lib").glob("plain.*.so"))
 
 
+@pytest.mark.ci
 @pytest.mark.compiler
 @pytest.mark.parametrize(
     "backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.thorough)]
@@ -278,6 +279,7 @@ def test_what_a_project_says_for_all_extensions_is_said_for_each(tmp_path: Path)
     assert set(words) <= set(build.linking)
 
 
+@pytest.mark.ci
 @pytest.mark.compiler
 def test_a_project_builds_and_tests_itself(tmp_path: Path) -> None:
     project = tmp_path / "project"

@@ -153,6 +153,7 @@ def test_memory_with_workers_of_xdist(folder: Path) -> None:
     assert any(counted in line for line in ended.lines), ended.text
 
 
+@pytest.mark.ci
 def test_every_test_runs_in_each_order(folder: Path) -> None:
     ended = run(folder, "--cuda-order", "-k", "sound or barrier")
     assert ended.code == 1, ended.text

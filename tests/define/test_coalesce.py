@@ -85,6 +85,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize("first", ["contiguous", "turned"])
 @pytest.mark.parametrize("name", telling({name: name for name in CALLS}, ["norm", "before"]))
 def test_calls_of_any_layout_give_pytorchs_values(name: str, first: str, seed: int) -> None:

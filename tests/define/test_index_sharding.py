@@ -213,6 +213,7 @@ def assert_right(indexed: Formula, tensors: dict[str, Tensor], rule: Placements)
             assert close, f"{indexed.line} {rule} {ranks}"
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_accepted_split_is_right(name: str, seed: int) -> None:
     for kinds in ORDERS:

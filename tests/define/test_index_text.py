@@ -42,6 +42,7 @@ def require_round_trip(made: Formula) -> str:
     return printed
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("kinds", ORDERS, ids=".".join)
 @pytest.mark.parametrize("name", TEXTS)
 def test_derivatives_of_every_order_are_printed_and_read_back(

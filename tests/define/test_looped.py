@@ -33,6 +33,7 @@ def block_of(sweep: Sweep) -> LoopedBlock:
     return found
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("name", LINES)
 def test_every_pass_has_loops(name: str) -> None:
     sweeps = sweeps_of(formula(LINES[name][0]))

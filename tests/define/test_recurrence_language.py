@@ -77,6 +77,7 @@ AGAIN = [
 ]
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("text", AGAIN)
 def test_second_derivatives_of_recurrences_are_read_back(text: str) -> None:
     """They differentiate adjoints, and have groups in both directions."""

@@ -98,6 +98,7 @@ def test_what_is_read_otherwise_stays_one_dimension(text: str) -> None:
     assert not [blocks for blocks in find_blocks(own) if unflatten(own, blocks)]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("heads", [pytest.param(6, marks=pytest.mark.thorough), 4])
 def test_heads_that_share_keys_have_the_gradients_of_pytorch(heads: int, seed: int) -> None:
     """With 4 heads for 2 keys the line's own groups of 3 are not even: the last has one head."""

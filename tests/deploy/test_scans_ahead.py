@@ -86,6 +86,7 @@ def results_of(function: Callable[..., Any], given: list[Tensor]) -> list[Tensor
     return [*(output.detach() for output in outputs), *torch.autograd.grad(loss, real)]
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [

@@ -128,6 +128,7 @@ def call(site: Path, expression: str, folder: Path, **variables: str) -> str:
     return answer.stdout.strip() or answer.stderr
 
 
+@pytest.mark.ci
 def test_an_installed_project_runs_without_a_compiler(site: Path, tmp_path: Path) -> None:
     bare = {"PATH": str(tmp_path), "PULLBACK_CACHE": str(tmp_path / "cache")}
     loss = "(s.smooth(s.scale(x, 3.0)).sum())"

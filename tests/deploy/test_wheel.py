@@ -83,6 +83,7 @@ def test_the_range_of_pytorch_is_pullbacks_own() -> None:
     assert f'"{TORCH}"' in project.read_text()
 
 
+@pytest.mark.ci
 def test_nothing_is_compiled_there(away: dict[str, Any], installed: Path) -> None:
     assert away["file"] == str(installed / "sample_ops" / "__init__.py")
     assert away["version"] == "1.2"

@@ -47,6 +47,7 @@ def marks(way: Way, row: Row) -> tuple[pytest.MarkDecorator, ...]:
     return () if told else (pytest.mark.thorough,)
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize(
     ("way", "row"),
     [

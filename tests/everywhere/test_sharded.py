@@ -6,6 +6,7 @@ import pytest
 from sharded import checks, outcomes
 
 
+@pytest.mark.ci
 def test_two_processes_agree_with_one() -> None:
     # One test, since the processes that run all checks start anew in each of pytest's own.
     failures = {check: failure for check, failure in outcomes(2, few=True).items() if failure}

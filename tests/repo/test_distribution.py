@@ -46,6 +46,7 @@ def metadata(wheel: zipfile.ZipFile) -> Message:
     return email.message_from_bytes(wheel.read(name))
 
 
+@pytest.mark.ci
 def test_a_wheel_has_every_file_of_the_package(wheel: zipfile.ZipFile) -> None:
     files = [path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     wanted = {str(path.relative_to(PACKAGE.parent)) for path in files}
@@ -54,6 +55,7 @@ def test_a_wheel_has_every_file_of_the_package(wheel: zipfile.ZipFile) -> None:
     assert {"pullback_cuda.pth", "pullback/py.typed"} <= set(wheel.namelist())
 
 
+@pytest.mark.ci
 def test_a_wheel_says_its_licence_and_has_its_text(
     wheel: zipfile.ZipFile, metadata: Message
 ) -> None:
@@ -63,6 +65,7 @@ def test_a_wheel_says_its_licence_and_has_its_text(
     assert wheel.read(name).decode() == (ROOT / "LICENSE").read_text()
 
 
+@pytest.mark.ci
 def test_a_source_distribution_has_what_its_readme_names(built: Path) -> None:
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:

@@ -24,6 +24,7 @@ FIRST = {"README.md", "tutorial.md", "onnx.md"}
 ELSEWHERE = {"probes.md", "packages.md"}
 
 
+@pytest.mark.ci(3)
 @pytest.mark.compiler
 @pytest.mark.parametrize(
     "page",

@@ -20,6 +20,7 @@ each_row = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.ci(3)
 @each_row
 def test_a_fault_is_found_by_its_cause_and_not_in_the_repaired_twin(row: Case) -> None:
     # Few faults are found by a dear probe alone.

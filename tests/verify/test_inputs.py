@@ -288,6 +288,7 @@ class Sort(Function):
         return grads[0][index.argsort()], None
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize(
     ("target", "contract"),
     [

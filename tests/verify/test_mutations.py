@@ -110,6 +110,7 @@ def test_the_right_functions_have_no_fault(name: str) -> None:
     assert report.ok, str(report)
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize(("name", "old", "new", "expected"), MUTATIONS)
 def test_a_planted_fault_is_found(name: str, old: str, new: str, expected: set[str]) -> None:
     report = checked(name, old, new)

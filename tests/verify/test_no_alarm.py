@@ -32,6 +32,7 @@ def new(forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
     return type("Own", (Function,), space)
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_code_has_no_fault(name: str) -> None:
     probes, make = RIGHT[name]

@@ -29,6 +29,7 @@ def report_on(probe: type[Probe], heading: str, *, alone: bool = False) -> Repor
     return asked((target, inputs), dear={probe.code}, isolate=spoils, **options)
 
 
+@pytest.mark.ci(3)
 @each_probe
 def test_a_failing_example_fires_its_probe_and_no_other(probe: type[Probe]) -> None:
     report = report_on(probe, "Fails")
@@ -43,6 +44,7 @@ def test_a_probe_finds_its_pages_fault_alone(probe: type[Probe]) -> None:
     assert probe.code in {finding.code for finding in report.faults}, str(report)
 
 
+@pytest.mark.ci(3)
 @each_probe
 def test_a_passing_example_fires_nothing(probe: type[Probe]) -> None:
     report = report_on(probe, "Passes")

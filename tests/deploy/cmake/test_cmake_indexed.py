@@ -102,11 +102,13 @@ def compare(
             torch.testing.assert_close(one, other, rtol=bound, atol=bound * scale)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", FEW)
 def test_values_and_gradients_are_those_of_pytorch(name: str, few: Any, seed: int) -> None:
     compare(getattr(few, name), CASES[name], torch.float64, 1, seed)
 
 
+@pytest.mark.ci
 def test_a_gradient_alone_is_the_same(few: Any, seed: int) -> None:
     x, y, v = arguments(CASES["gauss"], torch.float64, seed)
     every = torch.autograd.grad(few.gauss(x, y, v).sum(), (x, y, v))
@@ -115,6 +117,7 @@ def test_a_gradient_alone_is_the_same(few: Any, seed: int) -> None:
         torch.testing.assert_close(alone, want)
 
 
+@pytest.mark.ci
 def test_what_is_wrong_is_said_in_a_library_too(few: Any) -> None:
     x, w = torch.ones(5, 3, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
     for index in (7, -1):
@@ -134,6 +137,7 @@ def test_what_is_wrong_is_said_in_a_library_too(few: Any) -> None:
         torch.autograd.grad(grad.sum(), x)
 
 
+@pytest.mark.ci
 def test_empty_tensors_are_no_special_case(few: Any) -> None:
     def empty(*shape: int) -> Tensor:
         return torch.ones(shape, dtype=torch.float64, requires_grad=True)
@@ -150,6 +154,7 @@ def test_empty_tensors_are_no_special_case(few: Any) -> None:
     assert grad.tolist() == [0, 0, 0]
 
 
+@pytest.mark.ci
 def test_there_is_no_python_in_it(few_project: Path, tmp_path: Path) -> None:
     library = few_project / "lib" / "libindexfew.so"
     command_ = ["readelf", "-d", library]

@@ -354,6 +354,7 @@ INDEXED: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize("name", telling({n: n for n in INDEXED}, ["batches", "strided"]))
 def test_index_notation_has_a_body_for_a_first_dimension_that_varies(
     name: str, file: Path, seed: int

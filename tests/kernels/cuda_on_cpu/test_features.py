@@ -52,6 +52,7 @@ def named(value: Path | str) -> str:
     return value.stem if isinstance(value, Path) else value
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("file", SMALL, ids=named)
 def test_it_works_in_every_order_with_one_worker_and_with_two(file: Path) -> None:
     for order, workers in FEW:

@@ -61,6 +61,7 @@ COMES_ALONG = {
 }
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("name", COMES_ALONG)
 def test_a_header_brings_what_comes_along_with_nvidias(tmp_path: Path, name: str) -> None:
     unit = tmp_path / "one.cpp"

@@ -73,6 +73,7 @@ def rows(report: Report) -> dict[str, str]:
     return dict(report.findings[0].evidence)
 
 
+@pytest.mark.ci(3)
 @each_fault
 def test_planted_fault_is_found_at_its_line(name: str) -> None:
     report = run(name, workers=1)  # each block runs where the one before it has been

@@ -171,6 +171,7 @@ TYPES = "".join(
 )
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("what", LACKING)
 def test_what_the_cpu_has_not_is_said_at_the_authors_line(what: str, tmp_path: Path) -> None:
     file = tmp_path / "author.cu"

@@ -42,6 +42,7 @@ def test_the_repaired_twin_has_no_fault(case: Case, probes: list[str]) -> None:
     assert report.ok, str(report)
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("make", RIGHT, ids=lambda make: make.__name__)
 def test_right_code_has_no_fault(make: Callable[[], Made]) -> None:
     torch.manual_seed(0)

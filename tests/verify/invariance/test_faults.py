@@ -16,6 +16,7 @@ OWN = [
 each_case = pytest.mark.parametrize("case", table(), ids=lambda case: case.name)
 
 
+@pytest.mark.ci(3)
 @each_case
 def test_a_fault_is_found_and_named(case: Case) -> None:
     report = asked((case.make(True), case.inputs()), probes=OWN)

@@ -187,6 +187,7 @@ RIGHT = [
 ]
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("make", RIGHT, ids=lambda make: make.__name__)
 def test_right_code_is_silent(make: Callable[[], tuple[Any, ...]]) -> None:
     target, *inputs = make()

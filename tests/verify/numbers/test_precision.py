@@ -201,6 +201,7 @@ RIGHT: list[tuple[str, Callable[[], Made]]] = [
 ]
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize(
     ("code", "words", "made"),
     [pytest.param(code, words, made, id=name) for name, code, words, made in FAULTS],

@@ -20,6 +20,7 @@ cases = [
 ]
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize(("wrong", "backward", "words"), cases)
 def test_the_cause_is_named(wrong: Wrong, backward: Backward, words: tuple[str, ...]) -> None:
     torch.manual_seed(0)
