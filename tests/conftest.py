@@ -27,6 +27,7 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.fresh import no_process_is_left
+from tests.telling import one_in
 
 __all__ = ["no_process_is_left"]
 
@@ -81,8 +82,8 @@ def marks_left_out(config: pytest.Config) -> tuple[str, ...]:
     """Return the marks of tests that do not run: none if all are asked for, or one is named."""
     if is_thorough(config) or any("::" in word for word in config.args):
         return ()
-    asked = IN_CI or "ci" in (config.getoption("markexpr") or "").split()
-    return ("thorough",) if asked else ("thorough", "ci")
+    # Who asks by marks, as for all that needs a GPU, has what CI has.
+    return ("thorough",) if IN_CI or config.getoption("markexpr") else ("thorough", "ci")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
@@ -96,15 +97,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is not asked for or named; begin where `--minutes` says."""
     marks = marks_left_out(config)
-    left_out = {
-        item
-        for item in items
-        for mark in map(item.get_closest_marker, marks)
-        if mark and not mark.args
-    }
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+
+    def is_left_out(item: pytest.Item) -> bool:
+        found = map(item.get_closest_marker, marks)
+        return any(mark is not None and not mark.args for mark in found)
+
+    config.hook.pytest_deselected(items=[item for item in items if is_left_out(item)])
+    items[:] = [item for item in items if not is_left_out(item)]
     if config.getoption("minutes") is not None and items:
         first = zlib.crc32(commit(config.rootpath)) % len(items)
         items[:] = items[first:] + items[:first]
@@ -121,7 +120,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     # One at least: else pytest makes a test without parameters.
     calls[:] = kept or calls[:1]
     for mark in filter(None, map(metafunc.definition.get_closest_marker, marks)):
-        calls[:] = calls[:: mark.args[0]] if mark.args else calls[:1]
+        calls[:] = one_in(mark.args[0], calls) if mark.args else calls[:1]
 
 
 def commit(folder: Path) -> bytes:

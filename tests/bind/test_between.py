@@ -313,7 +313,6 @@ def test_what_is_kept_of_halves_has_the_digits_of_single(
 # --- 16 bytes at a time
 
 
-@pytest.mark.ci(2)
 @both_ways
 def test_what_is_read_16_bytes_at_a_time_may_be_read_in_any_order(way: str, seed: int) -> None:
     own = define(

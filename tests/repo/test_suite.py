@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -9,6 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.fresh import python
+from tests.telling import one_in
 
 ROOT = Path(__file__).parents[2]
 TABLE = """
@@ -28,19 +32,6 @@ def test_that_always_runs(): pass
 """
 
 
-def run_pytest(*words: str | Path, **variables: str) -> str:
-    """Run this project's pytest, which keeps what it compiles, as a user's shell would."""
-    own = {name: value for name, value in os.environ.items() if name.isupper()}
-    for name in ("CI", "PULLBACK_CACHE", "PULLBACK_TEST_OBJECTS", "PYTEST_ADDOPTS"):
-        own.pop(name, None)
-    command = [sys.executable, "-m", "pytest", "-q", "--color=no", *map(str, words)]
-    ran = subprocess.run(
-        command, cwd=ROOT, env=own | variables, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
-
-
 @pytest.mark.ci(3)  # three seconds each
 @pytest.mark.parametrize(
     ("words", "variables", "many"),
@@ -54,20 +45,29 @@ def run_pytest(*words: str | Path, **variables: str) -> str:
     ids=["plain", "in CI", "thorough", "what CI adds", "what is thorough"],
 )
 def test_a_plain_run_has_a_part_of_each_table_and_ci_all(
-    words: tuple[str, ...], variables: dict[str, str], many: int, tmp_path: Path
+    words: tuple[str, ...],
+    variables: dict[str, str],
+    many: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("CI", raising=False)
     (tmp_path / "test_table.py").write_text(TABLE)
-    options = (
-        "-n0",
-        "-c",
-        ROOT / "pyproject.toml",
-        "-p",
-        "tests.conftest",
-        "-p",
-        "no:cacheprovider",
-    )
-    found = run_pytest(*options, *words, tmp_path / "test_table.py", **variables)
-    assert re.findall(r"(\d+) passed", found) == [str(many)]
+    options = ["-n0", "-c", ROOT / "pyproject.toml", "-p", "tests.conftest"]
+    options += ["-p", "no:cacheprovider", *words, tmp_path / "test_table.py"]
+    found = python("-m", "pytest", *options, folder=ROOT, **variables)
+    assert re.findall(r"(\d+) passed", found.stdout) == [str(many)], found
+
+
+@pytest.mark.parametrize("many", [2, 3])
+@pytest.mark.parametrize(("first", "second"), [(2, 2), (3, 3), (4, 6), (5, 9), (9, 4), (12, 27)])
+def test_a_part_of_a_table_has_most_rows_of_both_its_sides(
+    first: int, second: int, many: int
+) -> None:
+    found = one_in(many, [*itertools.product(range(first), range(second))])
+    assert len(found) == -(-first * second // many)
+    for side, length in enumerate((first, second)):
+        assert len({row[side] for row in found}) > length / 2
 
 
 @pytest.mark.compiler
