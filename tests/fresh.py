@@ -33,7 +33,7 @@ def python(*words: str | Path, folder: Path, **variables: str) -> CompletedProce
     Args:
         words: of the command line.
         folder: to run it in.
-        variables: of the environment, beside those of this process.
+        variables: of the environment, beside those that this process has now.
     """
     asked = [[*map(str, words)], str(folder), {**os.environ, **variables}]
     process = waiting()
@@ -78,14 +78,17 @@ def serve() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for line in questions:
         words, folder, variables = json.loads(line)
-        program = functools.partial(ended, words, installed)
-        done = in_fork(program, folder=Path(folder), seconds=LIMIT, **variables)
+        program = functools.partial(ended, words, installed, variables)
+        done = in_fork(program, folder=Path(folder), seconds=LIMIT)
         answers.write(json.dumps([done.returncode, done.stdout, done.stderr]) + "\n")
         answers.flush()
 
 
-def ended(words: list[str], installed: list[str]) -> None:
+def ended(words: list[str], installed: list[str], variables: dict[str, str]) -> None:
     """Run a program; what it gives `sys.exit` to say is said."""
+    # Whoever asks may have taken some away since this process began.
+    os.environ.clear()
+    os.environ.update(variables)
     try:
         run(words, installed)
     except SystemExit as stop:

@@ -59,6 +59,15 @@ def test_a_plain_run_has_a_part_of_each_table_and_ci_all(
     assert re.findall(r"(\d+) passed", found.stdout) == [str(many)], found
 
 
+def test_a_fresh_process_has_the_environment_of_whoever_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = ("-c", "import os; print('PATH' in os.environ, os.environ.get('NEW'))")
+    assert python(*asks, folder=tmp_path, NEW="one").stdout == "True one\n"
+    monkeypatch.delenv("PATH")
+    assert python(*asks, folder=tmp_path).stdout == "False None\n"
+
+
 @pytest.mark.parametrize("many", [2, 3])
 @pytest.mark.parametrize(("first", "second"), [(2, 2), (3, 3), (4, 6), (5, 9), (9, 4), (12, 27)])
 def test_a_part_of_a_table_has_most_rows_of_both_its_sides(
