@@ -25,6 +25,10 @@ def first_and_last(x: Tensor) -> Tensor:
     return padded.unfold(1, 2, 1).max(-1).values
 
 
+def blocks_of(x: Tensor) -> Tensor:
+    return functional.pad(x, (0, -x.shape[1] % 8)).unflatten(1, (-1, 8))
+
+
 # A line, PyTorch's own for it, the shapes of calls, and how many places are kept.
 LINES: dict[str, tuple[str, Callable[..., Tensor], list[list[tuple[int, ...]]], int]] = {
     "rows": (
@@ -95,6 +99,19 @@ LINES: dict[str, tuple[str, Callable[..., Tensor], list[list[tuple[int, ...]]], 
         [[(1, 1)], [(40, 7)], [(90, 131)]],
         1,
     ),
+    # A block's would be written for each of its elements.
+    "scaled by blocks": (
+        "(x[b, n]) -> y[b, n] = x/max[p < 8](abs(pad(x[b, 8*(n//8) + p])))",
+        lambda x: x / blocks_of(x).abs().max(2).values.repeat_interleave(8, 1)[:, : x.shape[1]],
+        [[(1, 1)], [(40, 7)], [(90, 131)]],
+        0,
+    ),
+    "of weighted blocks": (
+        "(x[b, n], w[n, 8]) -> y[b, n] = max[p < 8](w[n, p]*pad(x[b, 8*(n//8) + p]))",
+        lambda x, w: blocks_of(x).repeat_interleave(8, 1)[:, : x.shape[1]].mul(w).max(2).values,
+        [[(1, 1), (1, 8)], [(40, 7), (7, 8)], [(90, 131), (131, 8)]],
+        1,
+    ),
 }
 
 
@@ -119,7 +136,10 @@ def given_for(shapes: list[tuple[int, ...]], dtype: torch.dtype) -> list[Tensor]
 @pytest.mark.ci(2)
 @pytest.mark.usefixtures("of_any_size")
 @pytest.mark.parametrize(
-    "name", telling({name: name for name in LINES}, ["windows of two indices", "nearest"])
+    "name",
+    telling(
+        {name: name for name in LINES}, ["windows of two indices", "nearest", "scaled by blocks"]
+    ),
 )
 def test_gradients_are_those_of_pytorch_and_read_what_is_kept(name: str, seed: int) -> None:
     """Costs two seconds of the compiler for each line."""

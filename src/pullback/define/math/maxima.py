@@ -13,15 +13,17 @@ from pullback.define.line import Line, Tensor
 from pullback.define.math.draft import FreeNames
 from pullback.define.math.formula import Formula
 from pullback.define.math.functions import TABLE
-from pullback.define.math.index import BATCH, Affine, at
+from pullback.define.math.index import BATCH, Affine, at, is_quotient
 from pullback.define.math.index import size as size_of
 from pullback.define.math.node import (
     ARGMAX,
     MAX,
+    PLACED,
     READ,
     SUM,
     Node,
     in_order,
+    operands,
     place_of,
     rename_indices,
 )
@@ -40,6 +42,8 @@ def keep_places(formula: Formula, names: FreeNames) -> Iterator[tuple[Node, Tens
     """
     dims, facts, seen = _name_dims(formula), FormulaFacts({}, ()), set[int]()
     for place, ranges in find_places(formula):
+        if is_of_blocks(place):
+            continue  # an output would have it for each element
         number, indices = facts.identity(place)
         own = [(ranges.size(index), index) for index in indices if index != BATCH]
         if number in seen or len(dict(own)) < len(own) or not dims.keys() >= dict(own).keys():
@@ -78,6 +82,16 @@ def find_places(formula: Formula) -> Iterator[tuple[Node, Ranges]]:
             left.append(ranges.opened(node, alone=False)[1])
         elif node.op in TABLE:
             left += node.args
+
+
+def is_of_blocks(node: Node) -> bool:
+    """Return whether whole blocks of an index share a value, as those of 64 in `x[n//64]`.
+
+    Loops compute it once for each block.
+    """
+    outside = in_order([node], lambda part: () if is_quotient(part) else operands(part))
+    places = [place for part in outside if part.op in PLACED for place in part.places]
+    return not node.free <= {term for place in places for term, _ in place.terms}
 
 
 def find_shift(place: Node, other: Node, ranges: Ranges) -> dict[str | Node, Affine] | None:
