@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import math
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -498,7 +499,8 @@ def test_what_goes_to_a_row_of_its_own_is_added_unsorted(
 
 @pytest.fixture
 def sorted_times(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list with an entry for each time that something is sorted."""
+    """Return a list with an entry for each time that something is sorted; few entries, too."""
+    monkeypatch.setattr(order, "FEW", 0)
     found: list[int] = []
     sort = order.sort
 
@@ -533,7 +535,8 @@ def test_what_has_changed_is_sorted_again(sorted_times: list[int]) -> None:
     assert len(sorted_times) == 3
 
 
-def test_an_order_goes_with_its_index() -> None:
+def test_an_order_goes_with_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order, "FEW", 0)
     loop = Scatter()
     loop.check()
     [sorter] = loop.own.sorters
@@ -545,14 +548,22 @@ def test_an_order_goes_with_its_index() -> None:
     assert not sorter.known
 
 
-def test_entries_outside_are_left_out_and_equal_ones_stay_in_order() -> None:
-    places = torch.tensor([[2, 0, -1], [2, 5, 0]])
-    found = order.sort(places.view(-1), [2, 3], 0, 3)
-    assert found.begin.tolist() == [0, 2, 2]
-    assert found.end.tolist() == [2, 2, 4]
-    assert found.entries[:4].tolist() == [1, 5, 0, 3]
-    assert found.index(0)[:4].tolist() == [0, 1, 0, 1]
-    assert found.index(1)[:4].tolist() == [1, 2, 0, 0]
-    each = order.sort(places.view(-1), [2, 3], 1, 3)
-    assert each.end.tolist() == [[1, 1, 2], [3, 3, 4]]
-    assert each.entries[:4].tolist() == [1, 0, 2, 0]
+@pytest.mark.parametrize("shape", [(0,), (1,), (700,), (40, 9), (5, 6, 7), (3, 0)])
+@pytest.mark.parametrize("batch", [(), (4,), (2, 3)])
+@pytest.mark.parametrize("rows", [1, 30])
+@pytest.mark.parametrize("sort", [order.sort_on_cpu, order.sort_by_pytorch])
+def test_entries_outside_are_left_out_and_equal_ones_stay_in_order(
+    sort: Callable[..., order.Order],
+    batch: tuple[int, ...],
+    shape: tuple[int, ...],
+    rows: int,
+    seed: int,
+) -> None:
+    places = torch.randint(-2, rows + 2, (*batch, *shape))
+    found = sort(places.reshape(-1), batch, shape, rows)
+    ends = (each.reshape(-1, rows).tolist() for each in (found.begin, found.end))
+    flat = places.reshape(math.prod(batch), math.prod(shape))
+    for own, begins, stops in zip(flat, *ends, strict=True):
+        for row, segment in enumerate(map(slice, begins, stops)):
+            wanted = torch.nonzero((own == row).reshape(shape)).t()
+            assert torch.equal(torch.stack([each[segment] for each in found.indices]), wanted)

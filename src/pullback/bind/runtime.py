@@ -32,7 +32,16 @@ SOURCES = Path(__file__).parent.parent / "csrc" / "runtime"
 # halves, in parallel, which take about equally long. Those that need Python have a folder of their
 # own: a library for C++ is built from the rest.
 HALVES = (
-    ("autograd", "derivative", "kernel", "zeros", "interpreter", "threads", "finish"),
+    (
+        "autograd",
+        "derivative",
+        "kernel",
+        "zeros",
+        "interpreter",
+        "threads",
+        "finish",
+        "entry_order",
+    ),
     (
         *("python/module", "python/caller", "python/fields", "python/lazy"),
         *("python/loops", "python/blocks", "python/matrices"),
@@ -58,8 +67,8 @@ NativeLaunch = tuple[
     int,
     int,
 ]
-# One of PyTorch's operations, by its place in `Step::Operation` of python/shortcuts.cpp; of what,
-# along which dimensions, and the dtype of the result.
+# An operation, by its place in `Step::Operation` of python/shortcuts.cpp; of what, along which
+# dimensions, and the dtype of the result.
 NativeOperation = tuple[int, NativeView, tuple[int, ...], int]
 # What is allocated first; which tensors no later step reads; then one of the two.
 NativeStep = tuple[
@@ -74,6 +83,10 @@ class Shortcuts(Protocol):
 
     def add(self, arguments: tuple[object, ...], call: NativeCall, /) -> None:
         """Add all calls like one."""
+        ...
+
+    def run(self, arguments: tuple[object, ...], /) -> bool:
+        """Make a call, for its time; return whether it is known."""
         ...
 
     def clear(self) -> None:
@@ -122,6 +135,12 @@ class Runtime(Protocol):
         /,
     ) -> str | None:
         """Launch a kernel of csrc/index/cuda; return what went wrong."""
+        ...
+
+    def sort_entries(
+        self, places: torch.Tensor, many: int, shape: tuple[int, ...], rows: int, /
+    ) -> torch.Tensor:
+        """Return the order of the entries of a scatter, as `sort_together` does."""
         ...
 
     def multiplies_halves(self) -> bool:

@@ -1,9 +1,9 @@
 """What a call does, noted step by step, so that the runtime can make calls like it alone.
 
-That is kernels, and the few of PyTorch's operations that come between them: tensors are allocated,
-looked at in another way, copied and added up, also cumulatively. A call that does anything else is
-not noted, nor is one whose data decide what it does: reading them is one more of PyTorch's
-operations.
+That is kernels, and the few operations that come between them: tensors are allocated, looked at in
+another way, copied and added up, also cumulatively, and the entries of a scatter are sorted. A call
+that does anything else is not noted, nor is one whose data decide what it does: reading them is one
+more of PyTorch's operations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pullback.bind.runtime import (
 ATEN = torch.ops.aten
 MAKES = (ATEN.empty.memory_format, ATEN.empty_strided.default)
 # `Step::Operation` of python/shortcuts.cpp.
-COPY, SUM, CUMSUM, CUMPROD, FLIP = range(5)
+COPY, SUM, CUMSUM, CUMPROD, FLIP, SORT = range(6)
 OPERATIONS = {
     ATEN.clone.default: COPY,
     ATEN._to_copy.default: COPY,
@@ -184,6 +184,13 @@ class Launches(EagerMode):
                 share,
             )
         )
+
+    def sort(self, places: Tensor, dimensions: tuple[int, ...], result: Tensor) -> None:
+        """Note that the runtime has sorted entries by their places."""
+        self.is_complete = self.is_complete and places in self.places
+        if self.is_complete:
+            self.step(operation=(SORT, self.view(places), dimensions, _number_of(result)))
+            self.make(result)
 
     def is_given(self, name: str, value: float) -> bool:
         """Return whether a scalar of a kernel is that argument of the call."""

@@ -11,7 +11,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from pullback.bind import runtime
 from pullback.bind.dense import evaluate
+from pullback.bind.loops import launches
 from pullback.bind.memo import Memo
 from pullback.define.math.block import tensor_of
 from pullback.define.math.extents import evaluate_size
@@ -28,20 +30,12 @@ class Order:
 
     Attributes:
         begin: where the segment of each row begins; `end`: where it ends.
-        entries: the numbers of the entries, sorted.
-        shape: of an entry's indices.
+        indices: of the entries, sorted.
     """
 
     begin: Tensor
     end: Tensor
-    entries: Tensor
-    shape: tuple[int, ...]
-
-    def index(self, k: int) -> Tensor:
-        """Return one index of all entries."""
-        inner = math.prod(self.shape[k + 1 :])
-        outer = self.entries if inner == 1 else self.entries // inner
-        return outer if k == 0 else outer % self.shape[k]
+    indices: Sequence[Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +63,7 @@ class Remembered:
         )
 
 
+Shape = tuple[int, ...]
 # Computes the one output of a formula by own loops; None if there are none.
 Search = Callable[[Formula], Tensor | None]
 
@@ -119,6 +114,8 @@ class Sorter:
         # A scalar may be a part of the place. On a GPU, changes in inference mode are unseen.
         if len(sources) < len(given) or is_captured(sources) or any(map(is_unseen, sources)):
             return self.make(arguments, sizes)
+        if all(source.is_cpu and source.numel() <= FEW for source in sources):
+            return self.make(arguments, sizes)
         key = (*map(key_of, sources), *sizes.items())
         found = self.known.get(key)
         if found is None or not found.holds(sources):
@@ -151,7 +148,7 @@ class Sorter:
         rows = int(evaluate_size(ranges.size(segments.row), sizes) or 0)
         order, (begin, end) = sort(places, shape, len(segments.batch), rows), self.ends
         found = {begin: order.begin, end: order.end}
-        return found | {name: order.index(k).to(dtype) for name, k, dtype in self.indices}
+        return found | {name: order.indices[k].to(dtype) for name, k, dtype in self.indices}
 
 
 def sort(places: Tensor, shape: Sequence[int], batched: int, rows: int) -> Order:
@@ -163,7 +160,12 @@ def sort(places: Tensor, shape: Sequence[int], batched: int, rows: int) -> Order
         batched: how many of them are the batch's.
         rows: how many there are.
     """
-    batch, inner = shape[:batched], shape[batched:]
+    way = sort_on_cpu if places.is_cpu else sort_by_pytorch
+    return way(places, tuple(shape[:batched]), tuple(shape[batched:]), rows)
+
+
+def sort_by_pytorch(places: Tensor, batch: Shape, inner: Shape, rows: int) -> Order:
+    """Return the order of some entries, on any device."""
     many, per = math.prod(batch), math.prod(inner)
     beyond = many * rows
     keys = places.reshape(many, per)
@@ -177,11 +179,27 @@ def sort(places: Tensor, shape: Sequence[int], batched: int, rows: int) -> Order
     starts = torch.searchsorted(
         ordered, torch.arange(beyond + 1, dtype=keys.dtype, device=keys.device)
     )
+    entries = entries % per if many > 1 else entries
+    lengths = [math.prod(inner[k + 1 :]) for k in range(len(inner))]
+    outer = [entries if length == 1 else entries // length for length in lengths]
     return Order(
         begin=starts[:-1].reshape(*batch, rows),
         end=starts[1:].reshape(*batch, rows),
-        entries=entries % per if many > 1 else entries,
-        shape=tuple(inner),
+        indices=[outer[0], *(each % size for each, size in zip(outer[1:], inner[1:], strict=True))],
+    )
+
+
+def sort_on_cpu(places: Tensor, batch: Shape, inner: Shape, rows: int) -> Order:
+    """Return the order of some entries by the runtime, which may make calls like this one."""
+    many = math.prod(batch)
+    found = runtime.load().sort_entries(places, many, inner, rows)
+    if noting := launches.current():
+        noting.sort(places, (many, *inner, rows), found)
+    ends, entries = many * rows, many * math.prod(inner)
+    return Order(
+        begin=found.narrow(0, 0, ends).view(*batch, rows),
+        end=found.narrow(0, ends, ends).view(*batch, rows),
+        indices=[found.narrow(0, 2 * ends + k * entries, entries) for k in range(len(inner))],
     )
 
 
@@ -239,5 +257,7 @@ def find_search(indexed: Formula, segments: Segments) -> Formula | None:
     return Formula(line=line, elements=(row,), sizes={**indexed.sizes, **sizes})
 
 
-# Index tensors whose order is remembered, for each sum.
+# Index tensors whose order is remembered, for each sum. So few numbers are sorted again in the time
+# that it takes to see that they are the same.
 MOST_KNOWN = 8
+FEW = 2**13

@@ -24,6 +24,7 @@ from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.specialise import round_sizes
 from pullback.bind.math import passing, ready, verify
 from pullback.bind.math.call import Choice, IndexedCall, compute_outputs
+from pullback.bind.math.shortcuts import find_shortcut
 from pullback.bind.memo import Memo
 from pullback.kernels.loops import worth
 
@@ -192,9 +193,10 @@ def time_choice(call: IndexedCall, with_loop: Choice) -> Choice:
 
 def make_loop_call(call: IndexedCall, with_loop: Choice) -> Callable[[], object]:
     """Return a function that computes a call by a loop, as it will be called."""
-    given = tuple(call.named[parameter.name] for parameter in call.indexed.line.parameters)
+    names = [parameter.name for parameter in call.indexed.line.parameters]
+    given = tuple(call.named[name] for name in names)
     if (found := ready.make_ready(call, [with_loop])) and found.run(given):
-        return lambda: found.run(given)
+        return find_shortcut(given, names, found.run) or (lambda: found.run(given))
     return lambda: compute_outputs(call, [with_loop])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -72,14 +72,8 @@ class Shortcuts:
 
     def note(self, key: object, given: tuple[object, ...]) -> object:
         """Return the outputs of a call, and let the runtime make all later ones if it can."""
-        # The same tensor may be given twice, and be two in another call of this kind.
-        with torch.no_grad():
-            given = tuple(v.detach() if isinstance(v, Tensor) else v for v in given)
         names = [parameter.name for parameter in self.definition.line.parameters]
-        with Launches(given, names) as launches:
-            outputs = self.run(given)
-        values: list[Any] = [*outputs] if isinstance(outputs, tuple) else [outputs]
-        known = launches.call(values) if launches.is_complete else None
+        outputs, known = note_call(given, names, self.run)
         self.known[key] = known or State.refused
         if known:
             self.native.add(given, known)
@@ -89,3 +83,28 @@ class Shortcuts:
         """Forget all calls."""
         self.known.clear()
         self.native.clear()
+
+
+def note_call(
+    given: tuple[object, ...], names: Sequence[str], run: Callable[[tuple[object, ...]], object]
+) -> tuple[object, NativeCall | None]:
+    """Return the outputs of a call, and all calls like it; None if they do something else, too."""
+    # The same tensor may be given twice, and be two in another call of this kind.
+    with torch.no_grad():
+        given = tuple(v.detach() if isinstance(v, Tensor) else v for v in given)
+    with Launches(given, names) as launches:
+        outputs = run(given)
+    values: list[Any] = [*outputs] if isinstance(outputs, list | tuple) else [outputs]
+    return outputs, launches.call(values) if launches.is_complete else None
+
+
+def find_shortcut(
+    given: tuple[object, ...], names: Sequence[str], run: Callable[[tuple[object, ...]], object]
+) -> Callable[[], object] | None:
+    """Return what has the runtime make a call again; None if it cannot."""
+    _, known = note_call(given, names, run)
+    if known is None:
+        return None
+    native = runtime.load().Shortcuts(())
+    native.add(given, known)
+    return (lambda: native.run(given)) if native.run(given) else None

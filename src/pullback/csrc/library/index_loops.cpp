@@ -188,7 +188,7 @@ at::Tensor LoopCall::lay_out(const LoopInput& input, const std::vector<EntryOrde
     case LoopInput::Kind::input: tensor = inputs[input.number]; break;
     case LoopInput::Kind::begin: tensor = orders[input.segments].begin; break;
     case LoopInput::Kind::end: tensor = orders[input.segments].end; break;
-    default: tensor = orders[input.segments].index(input.number, dtype);
+    default: tensor = orders[input.segments].indices[input.number].to(dtype);
   }
   return lay_out_tensor(tensor, input.layout);
 }

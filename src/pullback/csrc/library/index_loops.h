@@ -1,7 +1,7 @@
 /// Runs the loops over indices of one call.
 #pragma once
 
-#include "entry_order.h"
+#include "../runtime/entry_order.h"
 #include "index_sizes.h"
 
 #include "../runtime/kernel.h"

@@ -27,7 +27,7 @@ from pullback.kernels.glue import CSRC, Device
 
 LIBRARY = (
     *("register", "built", "meta", "strides", "autocast"),
-    *("indexed", "index_loops", "index_sizes", "entry_order"),
+    *("indexed", "index_loops", "index_sizes"),
 )
 SHARED_MEMORY = Path("library", "shared_memory.cu")
 # Flags that CMake adds itself, and the one that chooses the CPU.

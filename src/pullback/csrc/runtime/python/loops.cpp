@@ -1,5 +1,6 @@
 #include "loops.h"
 
+#include "../entry_order.h"
 #include "../kernel.h"
 #include "../threads.h"
 
@@ -86,6 +87,25 @@ PyObject* parallel(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     }
     if (status == Status::ok) Py_RETURN_NONE;
     return PyLong_FromLong(status);
+  });
+}
+
+PyObject* sort_entries(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  return guarded([&]() -> PyObject* {
+    if (count != 4) throw std::invalid_argument("pullback_runtime: four arguments were expected");
+    const at::Tensor& places = require_tensor(arguments[0]);
+    const int64_t many = PyLong_AsLongLong(arguments[1]), rows = PyLong_AsLongLong(arguments[3]);
+    PyObject* const tuple = require_tuple(arguments[2]);
+    Ints shape;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k)
+      shape.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, k)));
+    if (PyErr_Occurred()) return nullptr;
+    at::Tensor order;
+    {
+      const WithoutGil without;
+      order = sort_together(places, many, shape, rows);
+    }
+    return THPVariable_Wrap(order);
   });
 }
 

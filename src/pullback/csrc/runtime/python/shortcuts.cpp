@@ -1,5 +1,6 @@
 #include "shortcuts.h"
 
+#include "../entry_order.h"
 #include "../kernel.h"
 #include "../threads.h"
 #include "caller.h"
@@ -32,7 +33,7 @@ struct View {
   int64_t offset;
 };
 
-/// One kernel, or one of PyTorch's operations between them.
+/// One kernel, or an operation between them.
 struct Step {
   struct Written {
     Ints shape;
@@ -43,10 +44,10 @@ struct Step {
   Ints operands, offsets, strides;  // tensors, and bytes
   Ints sizes, scalars;              // the last are arguments
   int64_t tasks = 0, share = 0;     // as `KernelCall` of bind/loops/own_call.py says
-  // Without a kernel: an operation of PyTorch's along some dimensions of a view.
+  // Without a kernel: an operation along some dimensions of a view, PyTorch's or the sorting.
   std::optional<View> view;
-  enum class Operation { copy, sum, cumsum, cumprod, flip } operation{};
-  Ints dimensions;
+  enum class Operation { copy, sum, cumsum, cumprod, flip, sort } operation{};
+  Ints dimensions;  // to sort: how many batches, the shape of their entries, how many rows
   at::ScalarType dtype{};
   Ints last;  // the tensors that no later step reads
 };
@@ -101,6 +102,11 @@ class ShortcutCall {
       case Step::Operation::cumsum: return at::cumsum(view, step.dimensions[0], step.dtype);
       case Step::Operation::cumprod: return at::cumprod(view, step.dimensions[0], step.dtype);
       case Step::Operation::flip: return at::flip(view, step.dimensions);
+      case Step::Operation::sort: {
+        const Ints& given = step.dimensions;
+        return sort_together(view, given.front(), Ints(given.begin() + 1, given.end() - 1),
+                             given.back());
+      }
       default: return allocate(view.sizes(), step.dtype, device_).copy_(view);
     }
   }
@@ -151,17 +157,20 @@ class KnownCalls final : public Computation {
   }
 
   bool call(const Signature& signature, c10::DeviceType, torch::jit::Stack& stack) const override {
-    const Arguments arguments = torch::jit::last(stack, signature.arguments);
-    const std::shared_ptr<const Shortcut> shortcut = find(arguments);
-    if (!shortcut) return false;
     c10::SmallVector<at::Tensor, 4> outputs;
-    {
-      ShortcutCall call(*shortcut, arguments, device_of(arguments));
-      if (!call.run()) return false;
-      for (const auto& view : shortcut->outputs) outputs.push_back(call.output(view));
-    }
+    if (!compute(torch::jit::last(stack, signature.arguments), outputs)) return false;
     torch::jit::drop(stack, signature.arguments);
     for (at::Tensor& output : outputs) stack.emplace_back(std::move(output));
+    return true;
+  }
+
+  /// Returns false for a call that is not known, or of which a kernel has something to say.
+  bool compute(Arguments arguments, c10::SmallVector<at::Tensor, 4>& outputs) const {
+    const std::shared_ptr<const Shortcut> shortcut = find(arguments);
+    if (!shortcut) return false;
+    ShortcutCall call(*shortcut, arguments, device_of(arguments));
+    if (!call.run()) return false;
+    for (const auto& view : shortcut->outputs) outputs.push_back(call.output(view));
     return true;
   }
 
@@ -346,13 +355,18 @@ Step read_step(PyObject* object) {
   return step;
 }
 
+std::vector<c10::IValue> values_of(PyObject* tuple) {
+  std::vector<c10::IValue> values;
+  each(tuple, [&](PyObject* object) { values.push_back(value_of(object)); });
+  return values;
+}
+
 /// add(arguments, (steps, outputs))
 PyObject* add(PyObject* object, PyObject* const* given, Py_ssize_t count) {
   return guarded([&]() -> PyObject* {
     PyObject *steps, *outputs;
     if (count != 2 || !PyArg_ParseTuple(given[1], "OO", &steps, &outputs)) expect("a call");
-    std::vector<c10::IValue> arguments;
-    each(given[0], [&](PyObject* argument) { arguments.push_back(value_of(argument)); });
+    const std::vector<c10::IValue> arguments = values_of(given[0]);
     auto shortcut = std::make_shared<Shortcut>();
     each(steps, [&](PyObject* step) { shortcut->steps.push_back(read_step(step)); });
     each(outputs, [&](PyObject* view) {
@@ -361,6 +375,20 @@ PyObject* add(PyObject* object, PyObject* const* given, Py_ssize_t count) {
     });
     reinterpret_cast<Shortcuts*>(object)->calls->add(arguments, std::move(shortcut));
     Py_RETURN_NONE;
+  });
+}
+
+/// run(arguments) -> whether such a call is known, and has been made
+PyObject* run(PyObject* object, PyObject* given) {
+  return guarded([&]() -> PyObject* {
+    const std::vector<c10::IValue> arguments = values_of(given);
+    c10::SmallVector<at::Tensor, 4> outputs;
+    bool ran = false;
+    {
+      const WithoutGil without;
+      ran = reinterpret_cast<Shortcuts*>(object)->calls->compute(arguments, outputs);
+    }
+    return PyBool_FromLong(ran);
   });
 }
 
@@ -405,6 +433,7 @@ PyObject* make_shortcuts_type() {
   static PyMethodDef methods[] = {
       {"add", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(add)), METH_FASTCALL,
        "Add all calls like one."},
+      {"run", run, METH_O, "Make a call that is known, for its time."},
       {"clear", clear, METH_NOARGS, "Forget them."},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(new_shortcuts)},
