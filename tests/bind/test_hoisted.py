@@ -163,6 +163,20 @@ def test_loops_do_little_more_than_the_needed_work(name: str) -> None:
     assert own.work({**sizes, **sizes_for(own.indexed, sizes)}) < 60 * elements
 
 
+@pytest.mark.parametrize(("c", "s"), [(16, 8), (12, 16), (13, 9), (300, 9)])
+def test_short_rows_are_summed_a_vector_at_a_time_as_they_lie(c: int, s: int) -> None:
+    """Written out, each of their elements filled a vector; or they were copied first.
+
+    Both took up to five times as long as PyTorch's group norm.
+    """
+    own, made, off = find(LINES["group norm"][0], CpuBackend(), b=200, g=8, c=c, s=s)
+    assert off < 1e-4
+    found = [step.kernel.nest for step in own.steps]
+    assert {nest.lane for nest in found if made & {o.name for o in nest.outputs}} == {None}
+    filled = s / own.target.lanes
+    assert own.work({"b": 200, "g": 8, "c": c, "s": s}) < 50 / filled * 200 * 8 * c * s
+
+
 @pytest.mark.parametrize(("b", "n"), [(50, 2000), (64, 1000), (30, 3000), (120, 900)])
 def test_a_sum_of_columns_is_computed_once_for_few_rows_too(b: int, n: int) -> None:
     """It was computed for each block of 4 of 50 rows: three times as long as PyTorch's softmax."""

@@ -65,6 +65,8 @@ class Emitter:
         carried: the tensors of which a lane has its own last steps in variables: what these are
             called, and how many steps back they go.
         work: what some reductions cost if they are written out.
+        shortest_row: from so many elements on, the lanes go along a row; in a kernel that has them
+            elsewhere, along no row that could be written out.
         scratch: the tensors of which a lane has its own steps in an array: what that is called,
             and one less than how many steps it has, a power of two.
         fronts: of a scan whose steps are fronts.
@@ -106,6 +108,7 @@ class Emitter:
         self.started = self.last_run = 0
         self.outer: frozenset[str] = frozenset()
         self.row_lanes: set[str] = set()
+        self.shortest_row = sums.MOST_WRITTEN + 1
         self.split: frozenset[Node] = frozenset()
         self.backed: str | None = None
         self.stack = 0

@@ -58,7 +58,9 @@ class KernelWriter:
         emitter.tile, emitter.turns, emitter.held.index = nest.tile, nest.turns, nest.held
         emitter.around = (nest.over, 1) if nest.tile and nest.over else None
         emitter.is_tiled = nest.turns > 1 or bool(nest.block and nest.rows > 1)
-        if nest.lane is not None:
+        if nest.lane is None:
+            emitter.shortest_row = setting.target.shortest
+        else:
             emitter.row_lanes.add(nest.lane)
         if nest.tile:
             emitter.counts[nest.tile] = nest.rows

@@ -245,7 +245,8 @@ def finish(
             pairs = zip(names[::2], [*names[1::2], None], strict=False)
             names = [f"({a} + {b})" if b else a for a, b in pairs]
         text = join_lanes(emitter, node, names[0])
-    emitter.here.known[emitter.key(node, copy)] = emitter.kept(text, node, 12)
+    cost = len(others) if node in emitter.in_lanes else 12
+    emitter.here.known[emitter.key(node, copy)] = emitter.kept(text, node, cost)
 
 
 def join_lanes(emitter: Emitter, node: Node, text: str) -> str:

@@ -62,9 +62,18 @@ def is_written(emitter: Emitter, node: Node) -> bool:
         return False
     if count_work(emitter, node) > MOST_WORK:
         return False
+    if extent >= emitter.shortest_row and is_along(node):
+        return False  # written out, each element would fill a vector
     if extent > MOST_IN_TILE and find_loops(emitter, node):
         return False  # written out, all would go through one loop: there are no registers for that
     return not (emitter.target.ahead and picks_rows(node))
+
+
+def is_along(node: Node) -> bool:
+    """Return whether a reduction without others in it runs along rows as they lie in memory."""
+    reads = [part for part in graph.in_order(node.args) if part.op == READ]
+    own = [read for read in reads if node.bound in read.free]
+    return node.height == 1 and bool(own) and all(r.places[-1].index == node.bound for r in own)
 
 
 def count_work(emitter: Emitter, node: Node) -> int:

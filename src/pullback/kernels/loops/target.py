@@ -73,7 +73,7 @@ class Target(ABC):
     # Bytes that one instruction reads of neighbours with statements of their own; 0: each is read.
     pack = 0
     # Rows of so many elements have a loop, and are not written out, where what is added up from all
-    # rows shares it.
+    # rows shares it, or where the lanes go along them.
     shortest = 17
     # Whether there are loops for fewer lanes, too: else those beyond a row are no work too many.
     has_narrower = False
