@@ -137,10 +137,10 @@ class Runtime(Protocol):
         """Launch a kernel of csrc/index/cuda; return what went wrong."""
         ...
 
-    def sort_entries(
+    def order_entries(
         self, places: torch.Tensor, many: int, shape: tuple[int, ...], rows: int, /
     ) -> torch.Tensor:
-        """Return the order of the entries of a scatter, as `sort_together` does."""
+        """Return the order of the entries of a scatter, as entry_order.h says."""
         ...
 
     def multiplies_halves(self) -> bool:

@@ -192,7 +192,7 @@ def sort_by_pytorch(places: Tensor, batch: Shape, inner: Shape, rows: int) -> Or
 def sort_on_cpu(places: Tensor, batch: Shape, inner: Shape, rows: int) -> Order:
     """Return the order of some entries by the runtime, which may make calls like this one."""
     many = math.prod(batch)
-    found = runtime.load().sort_entries(places, many, inner, rows)
+    found = runtime.load().order_entries(places, many, inner, rows)
     if noting := launches.current():
         noting.sort(places, (many, *inner, rows), found)
     ends, entries = many * rows, many * math.prod(inner)

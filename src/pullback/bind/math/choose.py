@@ -24,7 +24,7 @@ from pullback.bind.loops.nests import NoLoops, Own
 from pullback.bind.loops.specialise import round_sizes
 from pullback.bind.math import passing, ready, verify
 from pullback.bind.math.call import Choice, IndexedCall, compute_outputs
-from pullback.bind.math.shortcuts import find_shortcut
+from pullback.bind.math.shortcuts import call_again, note_call
 from pullback.bind.memo import Memo
 from pullback.kernels.loops import worth
 
@@ -41,8 +41,9 @@ MUCH = 1e6
 # A measurement ends after this many seconds or runs.
 ENOUGH = 0.05
 RUNS = 5
-# A first call that takes this long is not repeated.
-LONG = 0.25
+# A first call that takes this long is not repeated, and one that is shorter than this is timed as
+# the runtime makes it.
+LONG, SHORT = 0.25, 0.01
 
 
 def choose_executors(call: IndexedCall) -> list[Choice]:
@@ -182,10 +183,17 @@ _measured: Memo[tuple[object, ...], Choice] = Memo(1024)
 
 def time_choice(call: IndexedCall, with_loop: Choice) -> Choice:
     """Time a loop and PyTorch's operations."""
-    ways = {"loop": make_loop_call(call, with_loop), "PyTorch": lambda: compute_outputs(call, [])}
     assert with_loop.own
     clock = with_loop.own.backend.time
-    seconds = run_isolated(lambda: measure_seconds(ways, clock))
+
+    def measured() -> dict[str, float]:
+        ways = {
+            "loop": make_loop_call(call, with_loop),
+            "PyTorch": lambda: compute_outputs(call, []),
+        }
+        return measure_seconds(ways, clock)
+
+    seconds = run_isolated(measured)
     takes_own = seconds["loop"] <= NEAR * seconds["PyTorch"]
     reason = passing.show_seconds(seconds)
     return replace(with_loop, reason=reason, takes_own=takes_own, seconds=seconds)
@@ -195,9 +203,14 @@ def make_loop_call(call: IndexedCall, with_loop: Choice) -> Callable[[], object]
     """Return a function that computes a call by a loop, as it will be called."""
     names = [parameter.name for parameter in call.indexed.line.parameters]
     given = tuple(call.named[name] for name in names)
-    if (found := ready.make_ready(call, [with_loop])) and found.run(given):
-        return find_shortcut(given, names, found.run) or (lambda: found.run(given))
-    return lambda: compute_outputs(call, [with_loop])
+    found, begin = ready.make_ready(call, [with_loop]), time.perf_counter()
+    outputs, known = note_call(given, names, found.run) if found else (None, None)
+    if found is None or outputs is None:
+        return lambda: compute_outputs(call, [with_loop])
+    # To a long call Python adds nothing that counts.
+    is_short = time.perf_counter() - begin < SHORT
+    again = call_again(given, known) if known and is_short else None
+    return again or (lambda: found.run(given))
 
 
 class _TooLongError(Exception):

@@ -98,13 +98,8 @@ def note_call(
     return outputs, launches.call(values) if launches.is_complete else None
 
 
-def find_shortcut(
-    given: tuple[object, ...], names: Sequence[str], run: Callable[[tuple[object, ...]], object]
-) -> Callable[[], object] | None:
-    """Return what has the runtime make a call again; None if it cannot."""
-    _, known = note_call(given, names, run)
-    if known is None:
-        return None
+def call_again(given: tuple[object, ...], known: NativeCall) -> Callable[[], object] | None:
+    """Return what has the runtime make a call once more; None if it does not make such calls."""
     native = runtime.load().Shortcuts(())
     native.add(given, known)
     return (lambda: native.run(given)) if native.run(given) else None

@@ -27,7 +27,7 @@ Ints shape_of_rows(const Ints& batch, int64_t rows) {
 
 }  // namespace
 
-at::Tensor sort_together(const at::Tensor& places, int64_t many, const Ints& shape, int64_t rows) {
+at::Tensor order_entries(const at::Tensor& places, int64_t many, const Ints& shape, int64_t rows) {
   const int64_t each = product(shape), all = many * rows, entries = many * each;
   const auto dimensions = static_cast<int64_t>(shape.size());
   const at::Tensor lying = places.scalar_type() == at::kLong && places.is_contiguous()
@@ -73,12 +73,11 @@ EntryOrder sort_entries(const at::Tensor& places, const Ints& batch, const Ints&
                         int64_t rows) {
   const int64_t many = product(batch), all = many * rows, entries = many * product(shape);
   const Ints ends = shape_of_rows(batch, rows);
-  const at::Tensor all_of_it = sort_together(places, many, shape, rows);
-  EntryOrder order{
-      all_of_it.narrow(0, 0, all).view(ends), all_of_it.narrow(0, all, all).view(ends), {}};
+  const at::Tensor packed = order_entries(places, many, shape, rows);
+  EntryOrder order{packed.narrow(0, 0, all).view(ends), packed.narrow(0, all, all).view(ends), {}};
   for (size_t k = 0; k < shape.size(); ++k) {
     const int64_t first = 2 * all + static_cast<int64_t>(k) * entries;
-    order.indices.push_back(all_of_it.narrow(0, first, entries));
+    order.indices.push_back(packed.narrow(0, first, entries));
   }
   return order;
 }

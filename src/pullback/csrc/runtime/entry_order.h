@@ -21,7 +21,7 @@ EntryOrder sort_entries(const at::Tensor& places, const Ints& batch, const Ints&
 
 /// The same as one tensor: where each row of all `many` values of a batch begins, where it ends,
 /// and the indices of all entries, one after the other.
-at::Tensor sort_together(const at::Tensor& places, int64_t many, const Ints& shape, int64_t rows);
+at::Tensor order_entries(const at::Tensor& places, int64_t many, const Ints& shape, int64_t rows);
 
 /// The same by PyTorch's operations, where the entries are: bind/loops/order.py.
 EntryOrder sort_entries_on_gpu(const at::Tensor& places, const Ints& batch, const Ints& shape,

@@ -90,7 +90,7 @@ PyObject* parallel(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   });
 }
 
-PyObject* sort_entries(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+PyObject* py_order_entries(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   return guarded([&]() -> PyObject* {
     if (count != 4) throw std::invalid_argument("pullback_runtime: four arguments were expected");
     const at::Tensor& places = require_tensor(arguments[0]);
@@ -103,7 +103,7 @@ PyObject* sort_entries(PyObject*, PyObject* const* arguments, Py_ssize_t count) 
     at::Tensor order;
     {
       const WithoutGil without;
-      order = sort_together(places, many, shape, rows);
+      order = order_entries(places, many, shape, rows);
     }
     return THPVariable_Wrap(order);
   });

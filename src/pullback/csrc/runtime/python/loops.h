@@ -23,7 +23,7 @@ PyObject* parallel(PyObject*, PyObject* const* arguments, Py_ssize_t count);
 /// or on the CPU, where CUDA runs on the CPU.
 PyObject* launch(PyObject*, PyObject* const* arguments, Py_ssize_t count);
 
-/// sort_entries(places, many, shape, rows) -> their order: `sort_together`.
-PyObject* sort_entries(PyObject*, PyObject* const* arguments, Py_ssize_t count);
+/// order_entries(places, many, shape, rows) -> their order, as entry_order.h says.
+PyObject* py_order_entries(PyObject*, PyObject* const* arguments, Py_ssize_t count);
 
 }  // namespace pullback

@@ -63,7 +63,7 @@ PyMethodDef module_methods[] = {
      METH_FASTCALL, "Run a kernel over tasks that threads share."},
     {"launch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(launch)), METH_FASTCALL,
      "Launch a kernel on a GPU."},
-    {"sort_entries", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(sort_entries)),
+    {"order_entries", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(py_order_entries)),
      METH_FASTCALL, "Sort the entries of a scatter by row."},
     {"multiplies_halves", py_multiplies_halves, METH_NOARGS,
      "Tell whether this processor multiplies matrices of bfloat16."},

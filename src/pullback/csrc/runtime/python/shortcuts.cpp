@@ -104,7 +104,7 @@ class ShortcutCall {
       case Step::Operation::flip: return at::flip(view, step.dimensions);
       case Step::Operation::sort: {
         const Ints& given = step.dimensions;
-        return sort_together(view, given.front(), Ints(given.begin() + 1, given.end() - 1),
+        return order_entries(view, given.front(), Ints(given.begin() + 1, given.end() - 1),
                              given.back());
       }
       default: return allocate(view.sizes(), step.dtype, device_).copy_(view);
