@@ -548,11 +548,26 @@ def test_an_order_goes_with_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not sorter.known
 
 
+@pytest.mark.parametrize("sort", [order.sort_on_cpu, order.sort_by_pytorch])
+def test_entries_outside_are_left_out_and_equal_ones_stay_in_order(
+    sort: Callable[..., order.Order],
+) -> None:
+    places = torch.tensor([[2, 0, -1], [2, 5, 0]])
+    found = sort(places.view(-1), (), (2, 3), 3)
+    assert found.begin.tolist() == [0, 2, 2]
+    assert found.end.tolist() == [2, 2, 4]
+    assert found.indices[0][:4].tolist() == [0, 1, 0, 1]
+    assert found.indices[1][:4].tolist() == [1, 2, 0, 0]
+    each = sort(places.view(-1), (2,), (3,), 3)
+    assert each.end.tolist() == [[1, 1, 2], [3, 3, 4]]
+    assert each.indices[0][:4].tolist() == [1, 0, 2, 0]
+
+
 @pytest.mark.parametrize("shape", [(0,), (1,), (700,), (40, 9), (5, 6, 7), (3, 0)])
 @pytest.mark.parametrize("batch", [(), (4,), (2, 3)])
 @pytest.mark.parametrize("rows", [1, 30])
 @pytest.mark.parametrize("sort", [order.sort_on_cpu, order.sort_by_pytorch])
-def test_entries_outside_are_left_out_and_equal_ones_stay_in_order(
+def test_a_segment_has_the_entries_of_its_row_whatever_their_shape(
     sort: Callable[..., order.Order],
     batch: tuple[int, ...],
     shape: tuple[int, ...],

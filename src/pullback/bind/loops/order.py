@@ -144,24 +144,24 @@ class Sorter:
         if places is None:
             env = {index: ranges.size(index) for index in (*segments.batch, *dict(segments.bound))}
             places = evaluate.compute_places(self.indexed, arguments, sizes, segments.place, env)
-        shape = [int(evaluate_size(extent, sizes) or 0) for extent in segments.shape(ranges)]
+        shape = tuple(int(evaluate_size(extent, sizes) or 0) for extent in segments.shape(ranges))
+        batch, inner = shape[: len(segments.batch)], shape[len(segments.batch) :]
         rows = int(evaluate_size(ranges.size(segments.row), sizes) or 0)
-        order, (begin, end) = sort(places, shape, len(segments.batch), rows), self.ends
+        order, (begin, end) = sort(places, batch, inner, rows), self.ends
         found = {begin: order.begin, end: order.end}
         return found | {name: order.indices[k].to(dtype) for name, k, dtype in self.indices}
 
 
-def sort(places: Tensor, shape: Sequence[int], batched: int, rows: int) -> Order:
+def sort(places: Tensor, batch: Shape, inner: Shape, rows: int) -> Order:
     """Return the order of some entries.
 
     Args:
         places: the row of each; one that is outside is left out.
-        shape: how far the indices of the batch and of the entries run.
-        batched: how many of them are the batch's.
+        batch: how far its indices run; each of its values has rows of its own.
+        inner: how far those of the entries run.
         rows: how many there are.
     """
-    way = sort_on_cpu if places.is_cpu else sort_by_pytorch
-    return way(places, tuple(shape[:batched]), tuple(shape[batched:]), rows)
+    return (sort_on_cpu if places.is_cpu else sort_by_pytorch)(places, batch, inner, rows)
 
 
 def sort_by_pytorch(places: Tensor, batch: Shape, inner: Shape, rows: int) -> Order:
