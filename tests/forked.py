@@ -14,18 +14,14 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import NoReturn, TextIO
 
 
 def in_fork(
-    work: Callable[[], object],
-    *,
-    folder: Path,
-    seconds: float = 100,
-    environment: Mapping[str, str] | None = None,
+    work: Callable[[], object], *, folder: Path, seconds: float = 100, **variables: str
 ) -> CompletedProcess[str]:
     """Run some work in a fork of this process; return its status and what it printed.
 
@@ -33,7 +29,7 @@ def in_fork(
         work: what it returns is dropped; an exception is a traceback and the status 1.
         folder: to work in.
         seconds: until it is killed.
-        environment: all variables of it; None, those of this process.
+        variables: of the environment.
     """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         with warnings.catch_warnings():
@@ -41,7 +37,7 @@ def in_fork(
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child == 0:
-            be_child(work, folder, environment, out, err)
+            be_child(work, folder, variables, out, err)
         status = os.waitstatus_to_exitcode(wait(child, seconds))
         out.seek(0)
         err.seek(0)
@@ -49,11 +45,7 @@ def in_fork(
 
 
 def be_child(
-    work: Callable[[], object],
-    folder: Path,
-    environment: Mapping[str, str] | None,
-    out: TextIO,
-    err: TextIO,
+    work: Callable[[], object], folder: Path, variables: dict[str, str], out: TextIO, err: TextIO
 ) -> NoReturn:
     """Do the work as a new process would, and end without this one's handlers."""
     status = 1
@@ -69,9 +61,7 @@ def be_child(
             signal.signal(number, signal.SIG_DFL)
         warnings.resetwarnings()
         os.chdir(folder)
-        if environment is not None:
-            os.environ.clear()
-            os.environ.update(environment)
+        os.environ.update(variables)
         work()
         status = 0
     except SystemExit as stop:

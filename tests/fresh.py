@@ -78,15 +78,17 @@ def serve() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for line in questions:
         words, folder, variables = json.loads(line)
-        program = functools.partial(ended, words, installed)
-        # Whoever asks may have taken some away since this process began.
-        done = in_fork(program, folder=Path(folder), seconds=LIMIT, environment=variables)
+        program = functools.partial(ended, words, installed, variables)
+        done = in_fork(program, folder=Path(folder), seconds=LIMIT)
         answers.write(json.dumps([done.returncode, done.stdout, done.stderr]) + "\n")
         answers.flush()
 
 
-def ended(words: list[str], installed: list[str]) -> None:
+def ended(words: list[str], installed: list[str], variables: dict[str, str]) -> None:
     """Run a program; what it gives `sys.exit` to say is said."""
+    # Whoever asks may have taken some away since this process began.
+    os.environ.clear()
+    os.environ.update(variables)
     try:
         run(words, installed)
     except SystemExit as stop:

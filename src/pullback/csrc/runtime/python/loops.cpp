@@ -34,17 +34,25 @@ Scalar scalar_of(PyObject* object) {
 
 namespace {
 
+Ints numbers_in(PyObject* tuple) {
+  Ints numbers;
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k) {
+    numbers.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, k)));
+  }
+  return numbers;
+}
+
 /// The arguments of a kernel, converted from Python's.
 struct Arguments {
   c10::Device device = c10::kCPU;  // where the tensors are
   c10::SmallVector<char*, 8> data;
   c10::SmallVector<int64_t, 24> strides;
-  c10::SmallVector<int64_t, 8> sizes;
+  Ints sizes;
   c10::SmallVector<Scalar, 4> scalars;
 
   Arguments(PyObject* tensors, PyObject* sizes, PyObject* scalars) {
     take_tensors(require_tuple(tensors));
-    take_sizes(require_tuple(sizes));
+    this->sizes = numbers_in(require_tuple(sizes));
     take_scalars(require_tuple(scalars));
   }
   IndexCall call() const { return {data.data(), strides.data(), sizes.data(), scalars.data()}; }
@@ -57,11 +65,6 @@ struct Arguments {
       data.push_back(static_cast<char*>(const_cast<void*>(tensor.const_data_ptr())));
       const auto bytes = static_cast<int64_t>(tensor.element_size());
       for (const int64_t stride : tensor.strides()) strides.push_back(stride * bytes);
-    }
-  }
-  void take_sizes(PyObject* tuple) {
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k) {
-      sizes.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, k)));
     }
   }
   void take_scalars(PyObject* tuple) {
@@ -95,10 +98,7 @@ PyObject* py_order_entries(PyObject*, PyObject* const* arguments, Py_ssize_t cou
     if (count != 4) throw std::invalid_argument("pullback_runtime: four arguments were expected");
     const at::Tensor& places = require_tensor(arguments[0]);
     const int64_t many = PyLong_AsLongLong(arguments[1]), rows = PyLong_AsLongLong(arguments[3]);
-    PyObject* const tuple = require_tuple(arguments[2]);
-    Ints shape;
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k)
-      shape.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, k)));
+    const Ints shape = numbers_in(require_tuple(arguments[2]));
     if (PyErr_Occurred()) return nullptr;
     at::Tensor order;
     {
