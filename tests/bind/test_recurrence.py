@@ -780,26 +780,28 @@ def heads_by_torch(x: Tensor, w: Tensor) -> Tensor:
 
 @pytest.mark.usefixtures("looped")
 @pytest.mark.parametrize(
-    ("line", "reference", "heads"),
+    ("line", "reference", "heads", "width"),
     [
-        (RNN, rnn_by_torch, ()),
-        pytest.param(HEADS, heads_by_torch, (3,), marks=pytest.mark.thorough),
+        (RNN, rnn_by_torch, (), 21),
+        (RNN, rnn_by_torch, (), 128),
+        pytest.param(HEADS, heads_by_torch, (3,), 21, marks=pytest.mark.thorough),
     ],
 )
 @pytest.mark.parametrize(
     "batch", [*(pytest.param(b, marks=pytest.mark.thorough) for b in (1, 11)), 47]
 )
 def test_rows_of_a_batch_share_what_a_step_reads(
-    line: str, reference: Callable[..., Tensor], heads: tuple[int, ...], batch: int
+    line: str, reference: Callable[..., Tensor], heads: tuple[int, ...], width: int, batch: int
 ) -> None:
     """Several rows go side by side, some twice where they do not come out even.
 
-    Costs three seconds of the compiler.
+    A matrix whose rows are a power of two apart is laid out anew. Costs three seconds of the
+    compiler.
     """
-    own = pb.operator(f"recurrence::batch_of_{batch}_{line}")
+    own = pb.operator(f"recurrence::batch_of_{batch}_{width}_{line}")
     generator = torch.Generator().manual_seed(batch)
-    x = torch.randn(batch, *heads, 5, 21, dtype=DOUBLE, generator=generator, requires_grad=True)
-    w = torch.randn(*heads, 21, 21, dtype=DOUBLE, generator=generator, requires_grad=True)
+    x = torch.randn(batch, *heads, 5, width, dtype=DOUBLE, generator=generator, requires_grad=True)
+    w = torch.randn(*heads, width, width, dtype=DOUBLE, generator=generator, requires_grad=True)
     results: list[Sequence[Tensor]] = []
     for way in (own, reference):
         y = way(x, w)

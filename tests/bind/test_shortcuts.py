@@ -207,6 +207,23 @@ def test_recurrences_and_their_gradients_are_the_runtimes(name: str, seed: int) 
     torch.testing.assert_close(found, wanted)
 
 
+def test_a_matrix_that_each_step_reads_is_laid_out_without_python(seed: int) -> None:
+    """Its rows are a power of two apart, and a cache would keep few of them. Costs two seconds."""
+    operator, alone = define(
+        "(x[b, t, d], w[d, j]) -> h[b, t, d] = tanh(x + sum[j](w[d, j]*pad(h[b, t - 1, j])))"
+    )
+    w = draw(256, 256, seed=seed) / 16
+    for k in range(3):
+        alone()
+        x = draw(17, 70, 256, seed=seed + k)
+        h, wanted = torch.zeros_like(x[:, 0]), list[Tensor]()
+        for given in x.unbind(1):
+            h = (given + h @ w.T).tanh()
+            wanted.append(h)
+        torch.testing.assert_close(operator(x, w), torch.stack(wanted, 1))
+    assert alone()
+
+
 @pytest.mark.parametrize(
     ("step", "function"),
     [

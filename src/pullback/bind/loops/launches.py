@@ -32,7 +32,7 @@ from pullback.bind.runtime import (
 ATEN = torch.ops.aten
 MAKES = (ATEN.empty.memory_format, ATEN.empty_strided.default)
 # `Step::Operation` of python/shortcuts.cpp.
-COPY, SUM, CUMSUM, CUMPROD, FLIP, SORT = range(6)
+COPY, SUM, CUMSUM, CUMPROD, FLIP, PAD, SORT = range(7)
 OPERATIONS = {
     ATEN.clone.default: COPY,
     ATEN._to_copy.default: COPY,
@@ -40,6 +40,7 @@ OPERATIONS = {
     ATEN.cumsum.default: CUMSUM,
     ATEN.cumprod.default: CUMPROD,
     ATEN.flip.default: FLIP,
+    ATEN.constant_pad_nd.default: PAD,
 }
 
 
@@ -128,7 +129,7 @@ class Launches(EagerMode):
         along = [given] if isinstance(given, int) else [*(given or ())]
         if bool(along) == (kind == COPY):
             return False
-        dimensions = tuple(d % args[0].dim() for d in along)
+        dimensions = tuple(d if kind == PAD else d % args[0].dim() for d in along)
         self.step(operation=(kind, self.view(args[0]), dimensions, _number_of(result)))
         return self.make(result)
 

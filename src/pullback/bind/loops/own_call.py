@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # What a kernel says that has read elsewhere than at a place outside: csrc/index/index.h.
 INDEX_OUTSIDE = 2
+# Bytes of a cache line; of lines so many bytes apart, or a multiple of that, a cache keeps a few.
+LINE, FEW_PLACES = 64, 1024
 Shape = tuple[int, ...]
 Written = tuple[Shape, torch.dtype]
 
@@ -235,22 +237,36 @@ def lay_out(tensor: Tensor, operand: Operand) -> Tensor:
     unit = operand.unit
     if any(tensor.shape[d] > 1 and tensor.stride(d) != step for d, step in operand.packed):
         return tensor.contiguous()
-    if unit is None or tensor.stride(unit) == 1 or tensor.shape[unit] == 1:
+    if unit is None or tensor.shape[unit] == 1:
         return tensor
-    return write_last(tensor, (unit,))
+    gap, lies = 0, tensor.stride(unit) == 1
+    if operand.is_spread:
+        bytes_of = tensor.element_size()
+        rows = (tensor.stride(d) for d, size in enumerate(tensor.shape) if d != unit and size > 1)
+        lies = lies and all(step * bytes_of % FEW_PLACES for step in rows)
+        gap = 0 if tensor.shape[unit] * bytes_of % FEW_PLACES else LINE // bytes_of
+    return tensor if lies else write_last(tensor, (unit,), gap)
 
 
-def write_last(tensor: Tensor, last: tuple[int, ...]) -> Tensor:
+def write_last(tensor: Tensor, last: tuple[int, ...], gap: int = 0) -> Tensor:
     """Return a copy in which some dimensions are the innermost ones.
 
     Only what is there once is copied: where others are expanded, the copy is too.
+
+    Args:
+        tensor: the tensor.
+        last: the dimensions.
+        gap: how many elements are left free after each row.
     """
     core = tensor
     for d, stride in enumerate(tensor.stride()):
         if stride == 0 and d not in last:
             core = core.narrow(d, 0, 1)
     places = tuple(range(-len(last), 0))
-    return core.movedim(last, places).contiguous().movedim(places, last).expand(tensor.shape)
+    moved = core.movedim(last, places)
+    width = moved.shape[-1]
+    written = torch.constant_pad_nd(moved, (0, gap))[..., :width] if gap else moved.contiguous()
+    return written.movedim(places, last).expand(tensor.shape)
 
 
 def convert_scalar(parameter: Scalar, value: object) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pullback.bind.dense.places import is_certain
@@ -16,7 +16,10 @@ from pullback.define.math.lower import product_of, scatter_of
 from pullback.define.math.node import REDUCTIONS, SUM, Node, in_order, may_divide_by_zero
 from pullback.define.math.parts import open_sums
 from pullback.define.math.recurrence import Group, State, find_reads, reads_of
-from pullback.kernels.loops import scan
+from pullback.define.math.reduce import rewrite_nodes
+from pullback.define.math.state_sums import set_apart
+from pullback.define.math.steps import simplified
+from pullback.kernels.loops import scan, scan_nest
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.nest import KernelSetting, Nest, Output
 from pullback.kernels.loops.pointwise import STORED
@@ -145,6 +148,23 @@ def is_part(base: Nest, labels: tuple[str, ...], node: Node, call: ScanCall) -> 
     sizes = call.formula.ranges
     element = open_sums(node, {index: sizes.size(index) for index in missing})
     return element is not None and is_at_hand(base, (*labels, *missing), element, call)
+
+
+def set_sums_apart(call: ScanCall, base: Nest) -> tuple[ScanCall, Container[str]]:
+    """Return a call in which the sums of a step come before all that reads them.
+
+    So several rows of them are computed side by side, and the rest is not. With it come the names
+    of the states that they are.
+    """
+    if base.rows == 1 or call.there:
+        return call, ()
+    own = {state.name: state.indices for state in call.states.values()}
+    sums = scan_nest.find_mixed([state.node for state in call.states.values()], own, base.lane)
+    formula, group, reads = set_apart(call.formula, call.group, sums)
+    nodes = rewrite_nodes([*call.outputs.values()], simplified, formula.ranges, reads.get)
+    outputs = dict(zip(call.outputs, nodes, strict=True))
+    apart = {each.name for each in reads.values()}
+    return replace(call, formula=formula, group=group, outputs=outputs), apart
 
 
 def find_sums(call: ScanCall, time: str) -> list[frozenset[str]]:

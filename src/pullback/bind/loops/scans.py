@@ -27,6 +27,7 @@ from pullback.bind.loops.scan_call import (
     is_at_hand,
     is_part,
     picks_by_states,
+    set_sums_apart,
     why_none,
 )
 from pullback.bind.loops.specialise import find_small, round_size
@@ -40,7 +41,7 @@ from pullback.define.math.node import Node, read
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import State, reads_of
 from pullback.define.math.totals import Total, add_totals, find_total
-from pullback.kernels.loops import checkpoints, scan
+from pullback.kernels.loops import checkpoints, scan, scan_nest
 from pullback.kernels.loops.cost import count_tasks
 from pullback.kernels.loops.extents import Extents
 from pullback.kernels.loops.lanes import choose_lane
@@ -220,12 +221,13 @@ def _write(call: ScanCall, target: Target) -> Scan:
     lane = choose_lane(own, time, setting, {line.name for line in lines})
     sums = find_sums(call, time)
     summed = frozenset[str]().union(*sums)
-    base = _join_few(scan.nest_of(own, sequential, lane, setting, skewed, summed), setting)
+    base = _join_few(scan_nest.nest_of(own, sequential, lane, setting, skewed, summed), setting)
     if call.there and any(
         not is_at_hand(base, lines[k].labels, n, call) for k, n in call.outputs.items()
     ):
-        base = _join_few(scan.join_tasks(base, sums, setting), setting)
+        base = _join_few(scan_nest.join_tasks(base, sums, setting), setting)
         lane = base.lane
+    call, apart = set_sums_apart(call, base)
     parts = {
         lines[k].name: (*(i for i in base.outer if i not in lines[k].labels), str(lane))
         for k, node in call.outputs.items()
@@ -247,13 +249,13 @@ def _write(call: ScanCall, target: Target) -> Scan:
     # In their order, on which the text of the kernel depends.
     kept = [name for name in states if name in read_there]
     copies = _copy_states([states[name] for name in kept], skewed, call) if skewed else {}
-    made = scan_formula.write_scan(call.formula, call.groups, others | copies, str(lane))
+    made = scan_formula.write_scan(call.formula, call.groups, others | copies, str(lane), apart)
     setting, own = find_setting(call, made.formula, target, known)
     together = [*call.group.states, *(reader_of(node) for _, node in others.values())]
     ended = {} if skewed else find_ends(call, left)
     passing = [name for name in states if skewed or name not in kept or name in ended]
     rings = find_rings(call, together, time, passing)
-    nest = replace(scan.nest_of(own, sequential, lane, setting, skewed, summed), rings=rings)
+    nest = replace(scan_nest.nest_of(own, sequential, lane, setting, skewed, summed), rings=rings)
     twice = None
     if call.there:
         nest = _with_blocks(nest, base) if target.keeps_states else nest
@@ -261,13 +263,8 @@ def _write(call: ScanCall, target: Target) -> Scan:
         kernel, setting = _write_twice(call, nest, setting, twice, parts)
     else:
         kernel = scan.write_scan(nest, setting)
-    returned = {
-        **dict.fromkeys(others),
-        **dict.fromkeys(name for name in states if name not in rings),
-        **dict.fromkeys(ended),
-    }
-    if skewed:
-        returned = dict.fromkeys(others) | dict(zip(copies, kept, strict=True))
+    whole = dict.fromkeys([*(name for name in states if name not in rings), *ended])
+    returned = dict.fromkeys(others) | (dict(zip(copies, kept, strict=True)) if skewed else whole)
     returned |= {total.states[0].name: total.output for total in totals}
     names = tuple(returned.get(o.name) or o.name if o.name in returned else None for o in own)
     return Scan(

@@ -258,7 +258,7 @@ class _Maker:
             shape = cast("Tensor", self.call.named[operand.name]).shape
         unit = operand.unit
         lies = unit is None or all(size == 1 for size in shape[unit + 1 :]) or shape[unit] == 1
-        lies = lies and operand.aligned == 1
+        lies = lies and operand.aligned == 1 and not operand.is_spread
         return place if lies else LaidOut(place=place, operand=operand)
 
     def read(self, operand: Operand, taken: IndexedCall) -> None:

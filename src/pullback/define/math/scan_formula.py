@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.define.math import reduce, steps
@@ -31,6 +31,7 @@ def write_scan(
     groups: Sequence[Group],
     others: Mapping[str, tuple[tuple[str, ...], Node]],
     last: str,
+    apart: Container[str] = (),
 ) -> ScanFormula:
     """Return the formula of the loops of some groups.
 
@@ -39,11 +40,16 @@ def write_scan(
         groups: of the same sequential index.
         others: what else is computed: its indices and its element.
         last: the index that comes last in every tensor, so that its elements are neighbours.
+        apart: states that others read, also at the same place.
     """
     states = [
         pair
         for group in groups
-        for pair in zip(group.states, steps.with_others(formula, group, alike=True), strict=True)
+        for pair in zip(
+            group.states,
+            steps.with_others(formula, group, alike=True, apart=apart),
+            strict=True,
+        )
     ]
     found = {state.name: (state.indices, node) for state, node in states} | dict(others)
     orders = {

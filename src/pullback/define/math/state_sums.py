@@ -5,16 +5,17 @@ Without them they are summed up again, in products of matrices, of states that a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pullback.define.line import Tensor
 from pullback.define.math import derived, recall, steps
 from pullback.define.math.draft import FreeNames, is_real
 from pullback.define.math.formula import Formula, element
-from pullback.define.math.index import BATCH
-from pullback.define.math.node import READ, SUM, Node, in_order, is_number, names_read
-from pullback.define.math.recurrence import State, reads_of
+from pullback.define.math.index import BATCH, at
+from pullback.define.math.node import READ, SUM, Node, in_order, is_number, names_read, read
+from pullback.define.math.recurrence import Group, State, reads_of
+from pullback.define.math.reduce import rewrite_nodes
 from pullback.define.math.statistics import Keeping, Rows, returning
 
 
@@ -70,6 +71,34 @@ def _recall(gradients: Formula, kept: Mapping[Node, Tensor]) -> Formula:
         for group in gradients.groups
     )
     return replace(gradients, elements=recalled(*gradients.elements), groups=groups)
+
+
+def set_apart(
+    formula: Formula, group: Group, nodes: Sequence[Node]
+) -> tuple[Formula, Group, dict[Node, Node]]:
+    """Return a formula in which some sums over states are states of their own, before all others.
+
+    Args:
+        formula: a recurrence.
+        group: of it, which has the sums.
+        nodes: the sums; those that lack an index of the states stay where they are.
+
+    Returns:
+        The formula, its group, and the read that stands for each sum.
+    """
+    names, sums = FreeNames(formula.line), dict[Node, State]()
+    names.taken.update(formula.states)
+    for node in nodes:
+        like = next((s for s in group.states if frozenset(s.indices) == node.free), None)
+        if like and node.type == "real":
+            sums[node] = replace(like, name=names.fresh("summed"), node=node)
+    reads = {node: read(s.name, map(at, s.indices)) for node, s in sums.items()}
+    before = [state.node for state in group.states]
+    after = rewrite_nodes(before, steps.simplified, formula.ranges, reads.get)
+    readers = (replace(s, node=node) for s, node in zip(group.states, after, strict=True))
+    more = replace(group, states=(*sums.values(), *readers))
+    groups = tuple(more if each == group else each for each in formula.groups)
+    return replace(formula, groups=groups), more, reads
 
 
 def find_factor(formula: Formula) -> Rows | None:

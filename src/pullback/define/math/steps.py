@@ -8,7 +8,7 @@ where its elements are, `i_[f]` and `j_[f]`, and everything is read there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pullback.define.dimension import Batch, Dim, Name
@@ -227,18 +227,20 @@ def _free_names(formula: Formula) -> FreeNames:
     return names
 
 
-def with_others(formula: Formula, group: Group, *, alike: bool = False) -> list[Node]:
+def with_others(
+    formula: Formula, group: Group, *, alike: bool = False, apart: Container[str] = ()
+) -> list[Node]:
     """Return the states' elements, in which others of the same place are written out.
 
     If `alike`, only those with the same indices, of the same element or its neighbours: others are
-    read, for what a sum reads would be computed again for each of its terms.
+    read, for what a sum reads would be computed again for each of its terms. So are those `apart`.
     """
     # One for all: what is opened gets a name that is new to these ranges alone.
     sequential, ranges = {index for index, _ in group.weights}, formula.ranges
     done: dict[str, tuple[State, Node]] = {}
 
     def known(node: Node) -> Node | None:
-        if node.op != READ or node.name not in done:
+        if node.op != READ or node.name not in done or node.name in apart:
             return None
         state, element = done[node.name]
         places = dict(zip(state.indices, node.places, strict=True))

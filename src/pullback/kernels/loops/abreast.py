@@ -30,6 +30,9 @@ FEWER = 64
 # Tasks that are enough for several rows of a recurrence to be in each: threads beyond that have
 # nothing to do, but four rows take half of the time of one after the other, and less.
 ENOUGH = 4
+# So many of them take a step together, if a thread has them: all of these read a part of a matrix
+# from a cache nearby, where one alone would fetch it from one further away.
+TOGETHER = 4
 # So many rows and vectors at a time where rows are few: each matrix is read half as often.
 OF_FEW = 2, 4
 # Multiplications of sums that are written out, which keep a processor busy with one vector: more
@@ -152,7 +155,8 @@ def place_states(nest: Nest, sums: Sequence[Node], setting: KernelSetting) -> Ne
         index = max(shared, key=lambda i: many[i])
         if many[index] >= rows and math.prod(many.values()) >= rows * ENOUGH:
             outer = (*(i for i in nest.outer if i != index), index)
-            return replace(nest, outer=outer, rows=rows, vectors=min(nest.vectors, vectors))
+            together = TOGETHER if len(outer) == 1 else 1
+            return replace(nest, outer=outer, rows=rows, vectors=vectors, together=together)
     return nest
 
 
@@ -175,6 +179,14 @@ def count_lanes(nest: Nest, setting: KernelSetting, sizes: Mapping[str, int]) ->
     if nest.lane is None:
         return 1
     return Extents(sizes).number(Ranges(setting.ranges).size(nest.lane)) or 1
+
+
+def write_rows(first: str, rows: int, size: str) -> list[str]:
+    """Return the statements that say which rows are computed side by side.
+
+    The last ones are computed again where a tile is not full.
+    """
+    return [f"const int64_t {first}_{k} = least({first} + {k}, {size} - 1);" for k in range(rows)]
 
 
 def write_versions(emitter: Emitter, nest: Nest, row: Scope, loop: str) -> str:

@@ -89,14 +89,19 @@ class Cpu(Target):
         return f"for (int64_t k = 0; k < {count}; ++k) {total}[k] = 0;"
 
     def write_function(
-        self, addresses: Mapping[str, bool], opening: Sequence[str], task: Sequence[str]
+        self,
+        addresses: Mapping[str, bool],
+        opening: Sequence[str],
+        task: Sequence[str],
+        *,
+        together: int,
     ) -> str:
         """Return a function that runs a range of tasks."""
         lines = [
             "[[maybe_unused]] bool outside = false;",
             *(f"char* const {name} = call->data[{k}];" for k, name in enumerate(addresses)),
             *opening,
-            "for (int64_t task = begin; task < end; ++task) {",
+            f"for (int64_t task = begin; task < end; task += {together}) {{",
             *task,
             "}",
             "return outside ? index_outside : ok;",

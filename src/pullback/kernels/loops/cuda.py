@@ -163,7 +163,12 @@ class Cuda(Target):
         return f"clear({total}, {count});"
 
     def write_function(
-        self, addresses: Mapping[str, bool], opening: Sequence[str], task: Sequence[str]
+        self,
+        addresses: Mapping[str, bool],
+        opening: Sequence[str],
+        task: Sequence[str],
+        *,
+        together: int,
     ) -> str:
         """Return a function of one task, which all threads that share it run.
 
@@ -171,6 +176,7 @@ class Cuda(Target):
         memory once for each store. In the steps of a scan, which wait for one another, nvcc then
         reads one operand at a time, and it takes a third longer.
         """
+        assert together == 1
         lines = "\n".join(line for line in (*opening, *task) if line)
         parameters = "".join(
             f", {'const char* __restrict__ const' if is_read else 'char* const'} {name}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pullback.define.math.index import Affine
 from pullback.define.math.node import Node
-from pullback.kernels.loops.abreast import write_versions
+from pullback.kernels.loops.abreast import write_rows, write_versions
 from pullback.kernels.loops.accumulate import APART, BEGIN, END
 from pullback.kernels.loops.emit import Emitter
 from pullback.kernels.loops.nest import CHUNKS, KernelSetting, KernelText, Nest, Output
@@ -272,7 +272,9 @@ class KernelWriter:
         addresses = emitter.operands.addresses(
             None if nest.sequential else {output.name for output in nest.outputs}
         )
-        return emitter.target.write_function(addresses, [*taken, *opening], body)
+        return emitter.target.write_function(
+            addresses, [*taken, *opening], body, together=nest.together
+        )
 
     def buffers(self) -> dict[str, Affine]:
         """Return how far the lanes run of each buffer."""
@@ -325,13 +327,8 @@ class KernelWriter:
             place = "rest" if is_outermost else f"rest % {tiles}"
             place += f" * {nest.rows}" if index == nest.tile else ""
             lines.append(f"[[maybe_unused]] const int64_t {variable} = {place};")
-            if index == nest.tile:
-                # The last rows are computed again where a tile is not full.
-                last = f"{self.size(index)} - 1"
-                lines += [
-                    f"const int64_t {variable}_{k} = least({variable} + {k}, {last});"
-                    for k in range(nest.rows)
-                ]
+            if index == nest.tile and not nest.sequential:
+                lines += write_rows(variable, nest.rows, self.size(index))
             lines += [] if is_outermost else [f"rest /= {tiles};"]
         return lines
 

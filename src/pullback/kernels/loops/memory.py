@@ -53,7 +53,11 @@ class KernelReads:
                 packed.append((d - 1, size * (packed[-1][1] if packed else 1)))
         known = bool(dims) and unit == len(dims) - 1 == len(packed)
         aligned = self.packs.alignment(name) if known else 1
-        return Operand(name, unit, self.dtypes[name], len(dims), tuple(packed), aligned)
+        # Of the rows of a task that are side by side all read the same columns, at each step.
+        is_input = unit is not None and name not in self.emitter.steps
+        is_spread = is_input and bool(self.emitter.sequential and self.emitter.tile)
+        dtype = self.dtypes[name]
+        return Operand(name, unit, dtype, len(dims), tuple(packed), aligned, is_spread)
 
     def read(self, node: Node, copy: Mapping[str, int]) -> str:
         """Return what loads the elements of a read."""

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from pullback.define.math.fronts import Fronts
 from pullback.define.math.index import Affine, at
-from pullback.define.math.node import Node
+from pullback.define.math.node import REDUCTIONS, Node, in_order
 from pullback.define.math.node import index as index_node
 from pullback.define.math.ranges import Ranges
 from pullback.define.math.recurrence import reads_of
@@ -74,7 +74,9 @@ class Nest:
         is_split: whether `over` is the range of sums inside of the loops, of which each chunk has a
             part; else it is a loop around them.
         vectors: how many vectors of the lane are a block.
-        rows: how many values of the last outer index are computed side by side, of a scan too.
+        rows: how many values of the last outer index are computed side by side; of a scan in sums
+            alone.
+        together: of a scan how many tasks take each step together, where a thread has as many.
         picks: whether data says which rows are read.
         is_stacked: whether these are always as many, one below the other, and share what they read.
         sequential: of a scan the index that runs in order inside of each task, and its direction.
@@ -105,6 +107,7 @@ class Nest:
     is_split: bool = False
     vectors: int = 4
     rows: int = 1
+    together: int = 1
     picks: bool = False
     is_stacked: bool = False
     sequential: tuple[str, int] | None = None
@@ -124,9 +127,14 @@ class Nest:
     def stages(self, outputs: Iterable[Output]) -> Iterator[tuple[Output, ...]]:
         """Yield the outputs of a step that are computed together, in an order that has all there.
 
-        Two are not if one reads, of the other's state of the same step, elements of other lanes.
+        Two are not if one reads, of the other's state of the same step, elements of other lanes, or
+        if one is a sum of which several rows are computed side by side.
         """
-        for _, group in groupby(outputs, key=lambda o: frozenset(self.run_over(o))):
+
+        def loops_of(output: Output) -> tuple[frozenset[str], bool]:
+            return frozenset(self.run_over(output)), self.has_tiles([output])
+
+        for _, group in groupby(outputs, key=loops_of):
             stage: list[Output] = []
             for output in group:
                 if self._reads_beside(output, stage):
@@ -134,6 +142,11 @@ class Nest:
                     stage = []
                 stage.append(output)
             yield tuple(stage)
+
+    def has_tiles(self, outputs: Iterable[Output]) -> bool:
+        """Return whether several rows of some outputs of a scan are computed side by side."""
+        nodes = in_order(output.node for output in outputs)
+        return self.rows > 1 and any(node.op in REDUCTIONS for node in nodes)
 
     def _reads_beside(self, output: Output, earlier: Sequence[Output]) -> bool:
         assert self.sequential

@@ -20,6 +20,8 @@ class Operand:
         packed: elements from one value of an index to the next, of dimensions whose strides the
             kernel knows.
         aligned: bytes that its address is a multiple of.
+        is_spread: whether a kernel goes down its columns again and again. Of rows that are a power
+            of two apart a cache keeps few.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Operand:
     dimensions: int
     packed: tuple[tuple[int, int], ...] = ()
     aligned: int = 1
+    is_spread: bool = False
 
     @property
     def stored(self) -> str:

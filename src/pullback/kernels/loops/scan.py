@@ -5,15 +5,14 @@ A state is a tensor that the kernel writes and reads: `h[t - 1, d]` was stored o
 
 from __future__ import annotations
 
-import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
-from pullback.define.math.fronts import Fronts
 from pullback.define.math.index import at
-from pullback.define.math.node import REDUCTIONS, Node, in_order
+from pullback.define.math.node import Node
 from pullback.define.math.recurrence import reads_of
-from pullback.kernels.loops.abreast import count_copies, count_vectors, place_states
+from pullback.kernels.loops.abreast import count_vectors, write_rows
 from pullback.kernels.loops.fetched import FetchedReads
 from pullback.kernels.loops.kernel import KernelWriter
 from pullback.kernels.loops.nest import KernelSetting, KernelText, Nest, Output
@@ -21,140 +20,10 @@ from pullback.kernels.loops.newest import order_addends
 from pullback.kernels.loops.operands import Operand
 from pullback.kernels.loops.passes import LanePass
 from pullback.kernels.loops.pointwise import VALUES
-from pullback.kernels.loops.scope import RefusedLoops, Scope
+from pullback.kernels.loops.scope import Scope
 
-# With fewer tasks than this, each has less.
-TASKS = 4
 # Further back than this, a lane reads its states from memory.
 MOST_CARRIED = 8
-
-
-def nest_of(  # noqa: PLR0913, PLR0917  (all that decides the loops)
-    outputs: Sequence[Output],
-    sequential: tuple[str, int],
-    lane: str | None,
-    setting: KernelSetting,
-    fronts: Fronts | None = None,
-    summed: Container[str] = (),
-) -> Nest:
-    """Return the loops of some states and of what is computed from them at the same step.
-
-    Args:
-        outputs: the states first, in their order.
-        sequential: the index of the steps, and its direction.
-        lane: the index of the lanes, the last one of every output that has it.
-        setting: with the sizes of a call.
-        fronts: if the steps are fronts.
-        summed: indices that sums of the same step run over. No threads share them, if there are
-            tasks enough without.
-
-    Raises:
-        RefusedLoops: a state is read at a step that no index says.
-    """
-    own = {o.name: fronts.replace_in(o.indices) if fronts else o.indices for o in outputs}
-    reads = [read for output in outputs for read in reads_of([output.node], own)]
-    if any(sequential[0] not in read.free for read in reads):
-        raise RefusedLoops("a state is read at one step for all others")
-    shared = [i for i in own[outputs[0].name] if all(i in indices for indices in own.values())]
-    free = [
-        index
-        for index in shared
-        if index != sequential[0]
-        and all(read.places[own[read.name].index(index)] == at(index) for read in reads)
-    ]
-    outer = tuple(index for index in free if index != lane)
-    together = tuple(index for index in outer if index not in summed)
-    is_enough = _count_tasks(together, lane if lane in free else None, setting) >= TASKS
-    if is_enough and not setting.target.keeps_states:
-        outer = together
-    every = dict.fromkeys(i for indices in own.values() for i in indices)
-    inner = tuple(i for i in every if i not in (*outer, lane, sequential[0]))
-    copies = count_copies(outputs, (), setting)
-    if mixed := _find_mixed(outputs, own, lane):
-        # Most of a step is those sums, which share what they read of a state.
-        copies = min(copies, len(mixed))
-    nest = Nest(
-        outputs=tuple(outputs),
-        lane=lane,
-        outer=outer,
-        sequential=sequential,
-        inner=inner,
-        vectors=max(
-            1, min(4, setting.target.chains // copies, setting.target.block // setting.target.lanes)
-        ),
-        meets=not (lane in free and all(lane in indices for indices in own.values())),
-        fronts=fronts,
-    )
-    target = setting.target
-    if not (inner or fronts or lane or target.keeps_states):
-        return replace(nest, carries=True)
-    if nest.meets or (inner and target.keeps_states):
-        return nest if fronts else place_states(nest, mixed, setting)
-    if target.keeps_states:
-        return replace(nest, block=target.block, carries=True)
-    if not inner and setting.measure(str(lane)) <= target.lanes:
-        return replace(nest, vectors=1, block=target.lanes, carries=True)
-    return replace(nest, block=_choose_block(nest, setting))
-
-
-def join_tasks(nest: Nest, sums: Sequence[frozenset[str]], setting: KernelSetting) -> Nest:
-    """Return the loops of which each task has all of some indices, for what is summed over them.
-
-    A task has all of the lanes' index, too. A GPU would have too few tasks: there each has a part
-    of the sums over lanes, which run along the index that leaves least to one thread.
-
-    Args:
-        nest: the loops.
-        sums: which indices each output is summed over.
-        setting: with the sizes of a call.
-    """
-    lane, is_shared = nest.lane, setting.target.keeps_states and not nest.meets
-    summed = frozenset[str]().union(*sums)
-    if is_shared and lane in summed:
-
-        def left(lane: str) -> frozenset[str]:
-            # Of parts that are sums over lanes there may be many.
-            return frozenset[str]().union(*(each for each in sums if lane not in each))
-
-        own = [index for index in (lane, *reversed(nest.outer)) if index in summed]
-        lane = min(own, key=lambda lane: math.prod(map(setting.measure, left(lane))))
-        summed = left(lane)
-    every = {i: None for output in nest.outputs for i in nest.run_over(output)}
-    outer = tuple(i for i in (*nest.outer, nest.lane) if i and i != lane and i not in summed)
-    assert nest.sequential
-    inner = tuple(i for i in every if i not in (*outer, lane, nest.sequential[0]))
-    block = setting.target.block if is_shared and lane else 0
-    return replace(nest, lane=lane, outer=outer, inner=inner, block=block)
-
-
-def _find_mixed(
-    outputs: Sequence[Output], own: Mapping[str, Sequence[str]], lane: str | None
-) -> list[Node]:
-    """Return the sums over the lanes of states."""
-    if lane is None:
-        return []
-
-    def is_across(read: Node) -> bool:
-        indices = own[read.name]
-        return lane in indices and read.places[indices.index(lane)] != at(lane)
-
-    sums = (each for each in in_order(o.node for o in outputs) if each.op in REDUCTIONS)
-    return [each for each in sums if any(map(is_across, reads_of([each], own)))]
-
-
-def _count_tasks(outer: Iterable[str], lane: str | None, setting: KernelSetting) -> int:
-    """Return how many tasks there may be, if each has a vector of the lanes' index."""
-    vectors = -(-setting.measure(lane) // setting.target.lanes) if lane else 1
-    return vectors * math.prod(setting.measure(index) for index in outer)
-
-
-def _choose_block(nest: Nest, setting: KernelSetting) -> int:
-    """Return how many values of the lanes' index a task has."""
-    tasks = math.prod(setting.measure(index) for index in nest.outer)
-    lanes, block = setting.measure(str(nest.lane)), setting.target.block
-    while block > nest.vectors * setting.target.lanes and tasks * -(-lanes // block) < TASKS:
-        block //= 2
-    return block if lanes > block else 0
 
 
 def write_scan(nest: Nest, setting: KernelSetting) -> KernelText:
@@ -226,8 +95,13 @@ class ScanWriter(KernelWriter):
         assert nest.sequential
         index, direction = nest.sequential
         emitter.divisors.see(output.node for output in nest.outputs)
-        row = Scope(indices=frozenset(nest.outer), trips=nest.trips(nest.outer, self.ranges))
-        emitter.outer, emitter.fronts = row.indices, nest.fronts
+        outer = frozenset(nest.outer)
+        if nest.tile:
+            # Through the rows of a task each stage has loops of its own.
+            emitter.tile = None
+            del emitter.counts[nest.tile]
+        row = Scope(indices=outer - {nest.tile}, trips=nest.trips(nest.outer, self.ranges))
+        emitter.outer, emitter.fronts = outer, nest.fronts
         emitter.steps = {o.name: o.indices.index(index) for o in nest.outputs if index in o.indices}
         emitter.rings = {n: (emitter.steps[n], f"{many - 1}") for n, many in nest.rings.items()}
         for each in (*nest.outer, *nest.inner, index):
@@ -252,7 +126,9 @@ class ScanWriter(KernelWriter):
         step = Scope(indices=frozenset({index, *more}), trips=trips)
         emitter.scopes = [*around, step]
         for stage in self.nest.stages(outputs):
-            self.write_stage(stage, [i for i in nest.inner if i in nest.run_over(stage[0])])
+            inner = [i for i in nest.inner if i in nest.run_over(stage[0])]
+            rows = [nest.tile] if nest.tile and not nest.has_tiles(stage) else []
+            self.write_stage(stage, [*rows, *inner])
             if nest.meets and (meeting := emitter.target.write_meeting()):
                 emitter.line(meeting)
         return step.code
@@ -284,29 +160,65 @@ class ScanWriter(KernelWriter):
             for back in range(most + 1)
         ]
 
+    @contextmanager
+    def rows_beside(self, stage: Sequence[Output]) -> Generator[None]:
+        """Write the loop of a task's rows, those of a tile side by side, if a stage has any.
+
+        All of them read the same part of a matrix one after the other, from a cache nearby.
+        """
+        emitter, nest, index = self.emitter, self.nest, self.nest.tile
+        if index is None or not nest.has_tiles(stage):
+            yield
+            return
+        here, outside = emitter.here, emitter.variables[index]
+        begin, end = self.ends(index)
+        first = emitter.variables[index] = emitter.name("i")
+        scope = Scope(
+            indices=frozenset({index}),
+            lane=here.lane,
+            edge=here.edge,
+            run=here.run,
+            trips=here.trips,
+            code=write_rows(first, nest.rows, self.size(index)),
+        )
+        emitter.scopes = [*emitter.scopes, scope]
+        emitter.tile, emitter.counts[index] = index, nest.rows
+        yield
+        emitter.tile = None
+        del emitter.counts[index]
+        emitter.scopes = emitter.scopes[:-1]
+        emitter.variables[index] = outside
+        head = f"for (int64_t {first} = {begin}; {first} < {end}; {first} += {nest.rows})"
+        emitter.line("\n".join([f"{head} {{", *scope.code, "}"]))
+
     def write_stage(self, stage: Sequence[Output], inner: Sequence[str]) -> None:
         """Write the loops of some outputs within a step."""
         emitter, nest, lane = self.emitter, self.nest, self.nest.lane
         if inner:
             index, *rest = inner
-            variable, size = emitter.variables[index], self.ranges.size(index)
+            outside, size = emitter.variables[index], self.ranges.size(index)
+            begin, end = self.ends(index)
+            variable = emitter.variables[index] = emitter.name("i")
             scope = Scope(indices=frozenset({index}), trips=emitter.trips_over(size))
             emitter.scopes = [*emitter.scopes, scope]
             self.write_stage(stage, rest)
             emitter.scopes = emitter.scopes[:-1]
-            begin, end = self.ends(index)
+            emitter.variables[index] = outside
             head = f"for (int64_t {variable} = {begin}; {variable} < {end}; ++{variable})"
             emitter.line("\n".join([f"{head} {{", *scope.code, "}"]))
             return
-        emitter.prepare(output.node for output in stage)
+
+        def write(*, edge: bool) -> None:
+            with self.rows_beside(stage):
+                self.store_outputs(stage, edge=edge)
+
+        if not nest.has_tiles(stage):
+            emitter.prepare(output.node for output in stage)
         if lane not in stage[0].indices:
-            self.store_outputs(stage, edge=False)
+            write(edge=False)
             return
         run = LanePass(emitter, str(lane), count_vectors(emitter, nest, stage), once=nest.carries)
-        text = run.written(
-            lambda: self.store_outputs(stage, edge=False),
-            lambda: self.store_outputs(stage, edge=True),
-        )
+        text = run.written(lambda: write(edge=False), lambda: write(edge=True))
         begin, end = ("first", "last") if nest.shares_lanes else self.ends(str(lane))
         begin = "part" if self.has_parts else begin  # each of which runs all steps
         emitter.line(text.replace("@begin", begin).replace("@end", end))
@@ -352,6 +264,10 @@ class ScanWriter(KernelWriter):
     def ends(self, index: str) -> tuple[str, str]:
         """Return where an index begins and ends within a step: of a front, its elements."""
         fronts, size = self.nest.fronts, self.size(index)
+        if index == self.nest.tile:
+            first, rows, together = self.emitter.variables[index], self.nest.rows, self.nest.together
+            last = f"least(task + {together}, end) * {rows}" if together > 1 else f"{first} + {rows}"
+            return first, f"least({last}, {size})"
         if fronts is None or index != fronts.along:
             return "0", size
         factor = fronts.factor

@@ -180,7 +180,12 @@ class Target(ABC):
 
     @abstractmethod
     def write_function(
-        self, addresses: Mapping[str, bool], opening: Sequence[str], task: Sequence[str]
+        self,
+        addresses: Mapping[str, bool],
+        opening: Sequence[str],
+        task: Sequence[str],
+        *,
+        together: int,
     ) -> str:
         """Return the function of a kernel; `@name` is for its name.
 
@@ -189,4 +194,5 @@ class Target(ABC):
                 kernel does not write it.
             opening: the other statements before the tasks, from the strides of operands on.
             task: those of one task, whose number is `task`.
+            together: how many there are at most that a thread takes together: those before `end`.
         """

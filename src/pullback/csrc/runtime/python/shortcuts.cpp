@@ -6,6 +6,7 @@
 #include "caller.h"
 
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cumprod.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/flip.h>
@@ -46,7 +47,7 @@ struct Step {
   int64_t tasks = 0, share = 0;     // as `KernelCall` of bind/loops/own_call.py says
   // Without a kernel: an operation along some dimensions of a view, PyTorch's or the sorting.
   std::optional<View> view;
-  enum class Operation { copy, sum, cumsum, cumprod, flip, sort } operation{};
+  enum class Operation { copy, sum, cumsum, cumprod, flip, pad, sort } operation{};
   Ints dimensions;  // to sort: how many batches, the shape of their entries, how many rows
   at::ScalarType dtype{};
   Ints last;  // the tensors that no later step reads
@@ -102,6 +103,7 @@ class ShortcutCall {
       case Step::Operation::cumsum: return at::cumsum(view, step.dimensions[0], step.dtype);
       case Step::Operation::cumprod: return at::cumprod(view, step.dimensions[0], step.dtype);
       case Step::Operation::flip: return at::flip(view, step.dimensions);
+      case Step::Operation::pad: return at::constant_pad_nd(view, step.dimensions);
       case Step::Operation::sort: {
         const Ints& given = step.dimensions;
         return order_entries(view, given.front(), Ints(given.begin() + 1, given.end() - 1),
