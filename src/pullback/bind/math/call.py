@@ -122,16 +122,21 @@ class IndexedCall:
                 arguments[spec.name] = flatten_batch(value, spec, self.outputs.sizes.batch)
         return arguments
 
-    @cached_property
+    @property
     def coalesced(self) -> IndexedCall:
         """The same call with dimensions as one that lie side by side wherever they are."""
+        # A call that held itself would hold its tensors until Python looks for such cycles.
+        return self._coalesced or self
+
+    @cached_property
+    def _coalesced(self) -> IndexedCall | None:
         known = coalesce(self.indexed)
         if known is None:
-            return self
+            return None
         change = partial(coalesce_shape, known)
         return self.reshaped(known.formula, change, coalesce_sizes(known, self.sizes))
 
-    @cached_property
+    @property
     def unflattened(self) -> IndexedCall:
         """The same call with two dimensions in place of each that is read in blocks of another."""
         for blocks in find_blocks(self.indexed):

@@ -263,10 +263,13 @@ class ScanWriter(KernelWriter):
 
     def ends(self, index: str) -> tuple[str, str]:
         """Return where an index begins and ends within a step: of a front, its elements."""
-        fronts, size = self.nest.fronts, self.size(index)
-        if index == self.nest.tile:
-            first, rows, together = self.emitter.variables[index], self.nest.rows, self.nest.together
-            last = f"least(task + {together}, end) * {rows}" if together > 1 else f"{first} + {rows}"
+        nest, size = self.nest, self.size(index)
+        fronts = nest.fronts
+        if index == nest.tile:
+            first = self.emitter.variables[index]
+            last = f"{first} + {nest.rows}"
+            if nest.together > 1:
+                last = f"least(task + {nest.together}, end) * {nest.rows}"
             return first, f"least({last}, {size})"
         if fronts is None or index != fronts.along:
             return "0", size
