@@ -864,6 +864,20 @@ def test_a_last_dimension_of_few_elements_has_loops(width: int, seed: int) -> No
         torch.testing.assert_close(found, exact)
 
 
+def test_a_loop_that_does_more_than_is_needed_is_timed_where_the_model_is_unsure(seed: int) -> None:
+    """Of a few images more PyTorch's operations took them, in three times the loop's time.
+
+    Costs a second.
+    """
+    op = pb.operator(
+        "loops::greatest(x[c, h, w]) -> y[c, i, j] = max[p < 3, q < 3](x[c, 2*i + p, 2*j + q])"
+    )
+    for count in (100, 600):
+        x = torch.randn(count, 25, 32).bfloat16()
+        assert "measured" in str(op.plan(x)), op.plan(x)
+        assert torch.equal(op(x), torch.nn.functional.max_pool2d(x, 3, 2))
+
+
 def test_a_way_that_is_far_behind_is_given_up() -> None:
     """The first call of a contrastive loss waited seconds for PyTorch's operations."""
 

@@ -19,6 +19,8 @@ def test_page_on_index_notation_states_the_cost_model_that_there_is() -> None:
         f"where no size is {worth.SMALL} or less",
         f"more than {worth.MOST:.0f} times the operations",
         f"more than {Backend.little:,.0f} in all".replace(",", " "),
+        f"take more than {choose.SLOWER} times as long",
+        f"the limit is {worth.MOST_BY_DATA:.0f} times",
         f"`max(operations / {rates.CPU_OPERATIONS:.0e}, ".replace("e+0", "e"),
         f"bytes / {rates.CPU_BANDWIDTH:.0e})`".replace("e+0", "e"),
         f"`dense / {rates.CPU_BANDWIDTH:.0e}`".replace("e+0", "e"),

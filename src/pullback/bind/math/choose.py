@@ -31,6 +31,9 @@ from pullback.kernels.loops import worth
 Candidate = tuple[IndexedCall, Own | NoLoops]
 # Where the model says that a loop is this much faster, the clock is not asked.
 CLEAR = 8
+# Nor is it where a loop does far more than is needed and is this much slower: what the model says
+# of either way may be half or twice of what it takes.
+SLOWER = 4
 # At most this many bytes are moved to time PyTorch's operations.
 MOST_COMPARED = 2**28
 # A loop is taken if it takes up to so many times as long as PyTorch's operations: else what other
@@ -135,8 +138,7 @@ def find_candidate(call: IndexedCall, backend: Backend) -> Own | NoLoops:
         return own
     work, needed, rates = own.work(call.sizes), call.needed, backend.rates()
     least = max(needed.flops, needed.read + needed.written, 1.0)
-    # Where PyTorch's operations move more than that takes, the clock decides.
-    is_slower = rates.seconds(work, 0) > rates.seconds(0, needed.dense)
+    is_slower = rates.seconds(work, 0) > SLOWER * rates.seconds(0, needed.dense)
     done = work * own.filled
     if is_slower and done > max(worth.most_work(own.family) * least, backend.little):
         return NoLoops(reason=f"a loop would do {done / least:.1f} times the necessary operations")

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from pullback.kernels.loops.emit import Emitter
 
 
+# On a CPU a row of so many of the widest vectors has no blocks of several: with AVX2, whose vectors
+# are half as wide, it takes up to 1.6 times as long with them, and a row of twice as many less.
+SHORT = 4
+
+
 class LanePass:
     """One run of the lanes over an index.
 
@@ -176,17 +181,26 @@ def lane_of(emitter: Emitter, group: Sequence[Node]) -> str:
     return index
 
 
-def count_whole(emitter: Emitter, size: Affine) -> int:
-    """Return how many vectors a row fills in a call: a block of more would be left to its edge."""
-    length = emitter.measure(size)
-    return emitter.target.chains if length is None else length // emitter.target.lanes
+def choose_vectors(emitter: Emitter, size: Affine, most: int) -> int:
+    """Return how many vectors of a row make a block: of a short row one, else most would be left.
+
+    Args:
+        emitter: what writes it.
+        size: how far the row goes.
+        most: vectors that there are registers for.
+    """
+    length, target = emitter.measure(size), emitter.target
+    if length is None:
+        return max(1, min(4, most))
+    is_short = target.needs_neighbours and length <= SHORT * target.lanes
+    return 1 if is_short else max(1, min(4, most, length // target.lanes))
 
 
 def write_lanes(emitter: Emitter, group: Sequence[Node]) -> None:
     """Write a pass of the lanes over a row."""
     index = lane_of(emitter, group)
     copies = sum(len(emitter.copies(node.free)) for node in group)
-    vectors = max(1, min(4, emitter.target.chains // copies, count_whole(emitter, group[0].size)))
+    vectors = choose_vectors(emitter, group[0].size, emitter.target.chains // copies)
     if emitter.sequential and group[0] in emitter.split:
         # The part of a block of lanes has no more of them.
         vectors = 1
