@@ -43,10 +43,12 @@ class ScanWriter(KernelWriter):
     """Writes the kernel of one walk over the steps.
 
     Attributes:
+        end_of_rows: where the rows of a task end, in C++.
         fetches: whether the reads of several steps may be made at a time.
         is_unfetched: whether they were meant to be, and it was not possible.
     """
 
+    end_of_rows = ""
     fetches = True
     is_unfetched = False
 
@@ -106,10 +108,20 @@ class ScanWriter(KernelWriter):
         emitter.rings = {n: (emitter.steps[n], f"{many - 1}") for n, many in nest.rings.items()}
         for each in (*nest.outer, *nest.inner, index):
             emitter.variables[each] = emitter.name("i")
+        if nest.tile:
+            row.code.append(self.open_rows(nest.tile))
         emitter.sequential = nest.sequential
         if direction < 0 and not nest.carries:
             emitter.around = index, direction
         return emitter.here, row
+
+    def open_rows(self, index: str) -> str:
+        """Return the declaration of where the rows end that a thread takes together."""
+        nest, self.end_of_rows = self.nest, self.emitter.name("end")
+        last = f"{self.emitter.variables[index]} + {nest.rows}"
+        if nest.together > 1:
+            last = f"least(task + {nest.together}, end) * {nest.rows}"
+        return f"const int64_t {self.end_of_rows} = least({last}, {self.size(index)});"
 
     def write_step(self, around: list[Scope], outputs: Sequence[Output], *more: str) -> list[str]:
         """Return the code of a step, which computes some outputs.
@@ -263,14 +275,9 @@ class ScanWriter(KernelWriter):
 
     def ends(self, index: str) -> tuple[str, str]:
         """Return where an index begins and ends within a step: of a front, its elements."""
-        nest, size = self.nest, self.size(index)
-        fronts = nest.fronts
-        if index == nest.tile:
-            first = self.emitter.variables[index]
-            last = f"{first} + {nest.rows}"
-            if nest.together > 1:
-                last = f"least(task + {nest.together}, end) * {nest.rows}"
-            return first, f"least({last}, {size})"
+        fronts, size = self.nest.fronts, self.size(index)
+        if index == self.nest.tile:
+            return self.emitter.variables[index], self.end_of_rows
         if fronts is None or index != fronts.along:
             return "0", size
         factor = fronts.factor
