@@ -189,6 +189,30 @@ def test_gradients_are_those_of_a_loop_and_of_all_states(
 
 
 @pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("batch", [37, pytest.param(9, marks=pytest.mark.thorough)])
+def test_rows_that_share_a_matrix_end_where_those_of_a_thread_do(batch: int) -> None:
+    """And not where a block of steps does. Costs three seconds of the compiler."""
+    own = define(
+        "(x[b, t, d], w[d, j]) -> y[b, t, d] = "
+        "h[b, t, d] = tanh(x + sum[j](w[d, j]*pad(h[b, t - 1, j]))); y = h*h"
+    )
+
+    def network(x: Tensor, w: Tensor) -> Tensor:
+        h, found = torch.zeros_like(x[:, 0]), list[Tensor]()
+        for given in x.unbind(1):
+            h = (given + h @ w.T).tanh()
+            found.append(h * h)
+        return stacked(found)
+
+    generator, one = torch.Generator().manual_seed(batch), torch.float64
+    x = torch.randn(batch, 130, 21, generator=generator, dtype=one)
+    w = torch.randn(21, 21, generator=generator, dtype=one) / 5
+    results = (gradients(way, [x, w], wanted=[0]) for way in (own, network))
+    for value, exact in zip(*results, strict=True):
+        torch.testing.assert_close(value, exact)
+
+
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=pytest.mark.thorough) for s in range(12)])
 def test_drawn_recurrences_are_loops_in_python(seed: int) -> None:
     line, loop = draw_line(random.Random(seed))
