@@ -15,7 +15,7 @@ from torch import Tensor
 
 import pullback as pb
 from pullback import PullbackError
-from pullback.bind.loops import checkpoints
+from pullback.bind.loops import checkpoints, own_call
 from pullback.bind.loops.last_steps import End
 from pullback.define.math.checkpoints import Reach
 from pullback.define.math.ranges import Ranges
@@ -210,6 +210,25 @@ def test_rows_that_share_a_matrix_end_where_those_of_a_thread_do(batch: int) -> 
     results = (gradients(way, [x, w], wanted=[0]) for way in (own, network))
     for value, exact in zip(*results, strict=True):
         torch.testing.assert_close(value, exact)
+
+
+@pytest.mark.usefixtures("large")
+def test_only_what_rows_share_is_laid_out_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all rows of the inputs are a power of two apart. Costs two seconds of the compiler."""
+    laid, write_last = list[tuple[int, ...]](), own_call.write_last
+
+    def noted(tensor: Tensor, *how: Any) -> Tensor:
+        laid.append(tuple(tensor.shape))
+        return write_last(tensor, *how)
+
+    monkeypatch.setattr(own_call, "write_last", noted)
+    own = define(
+        "(x[b, t, d], w[d, j]) -> y[b, t, d] = "
+        "h[b, t, d] = tanh(x + sum[j](w[d, j]*pad(h[b, t - 1, j]))); y = h*h"
+    )
+    gradients(own, [torch.zeros(37, 130, 256), torch.ones(256, 256)], wanted=[0])
+    assert (256, 256) in laid
+    assert (37, 130, 256) not in laid
 
 
 @pytest.mark.usefixtures("large")

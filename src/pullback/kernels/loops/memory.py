@@ -38,8 +38,9 @@ class KernelReads:
         # Copies of a statement ask the same again.
         self.proven: dict[tuple[Affine, Affine], bool] = {}
 
-    def operand(self, name: str, unit: int | None) -> Operand:
-        """Return a tensor with the layout that is required of it."""
+    def operand(self, node: Node, unit: int | None) -> Operand:
+        """Return the tensor of a read with the layout that is required of it."""
+        name = node.name
         dims = self.emitter.dims[name]
         packed: list[tuple[int, int]] = []
         # Of a ring not all steps are in memory, so that its strides do not follow from the sizes.
@@ -55,7 +56,8 @@ class KernelReads:
         aligned = self.packs.alignment(name) if known else 1
         # Of the rows of a task that are side by side all read the same columns, at each step.
         is_input = unit is not None and name not in self.emitter.steps
-        is_spread = is_input and bool(self.emitter.sequential and self.emitter.tile)
+        beside = self.emitter.tile if self.emitter.sequential else None
+        is_spread = is_input and beside is not None and beside not in node.free
         dtype = self.dtypes[name]
         return Operand(name, unit, dtype, len(dims), tuple(packed), aligned, is_spread)
 
@@ -120,7 +122,7 @@ class KernelReads:
 
     def find_one(self, node: Node, copy: Mapping[str, int]) -> tuple[Operand, str]:
         """Return the tensor and the address of an element that all lanes read."""
-        operand = self.operand(node.name, len(node.places) - 1 if node.places else None)
+        operand = self.operand(node, len(node.places) - 1 if node.places else None)
         places = [self.safe(node, d, copy) for d in range(len(node.places))]
         return operand, self.emitter.operands.address(operand, places)
 
@@ -134,7 +136,7 @@ class KernelReads:
             is_full = not emitter.here.edge and self.is_inside(node, own)
             pack = self.packs.read(node, copy, own) if is_full else None
             return pack or self.strided(node, copy, own)
-        operand = self.operand(node.name, own)
+        operand = self.operand(node, own)
         places = self.places(node, own, copy)
         address = emitter.operands.address(operand, places)
         if emitter.target.ahead and any(p.nodes for p in node.places):
@@ -177,7 +179,7 @@ class KernelReads:
             return None
         if self.in_scratch(node, copy) or self.guard(node, copy):
             return None
-        operand, places = self.operand(node.name, last), self.places(node, last, copy)
+        operand, places = self.operand(node, last), self.places(node, last, copy)
         size = self.emitter.extents.text(self.emitter.dims[node.name][last])
         row = self.emitter.operands.address(operand, [*places[:last], "0"])
         return operand.stored, row, (places[last], size)
@@ -208,7 +210,7 @@ class KernelReads:
         """Return elements next to each other along a dimension that is not the last."""
         emitter = self.emitter
         emitter.line("", emitter.target.apart)
-        operand = self.operand(node.name, len(node.places) - 1)
+        operand = self.operand(node, len(node.places) - 1)
         places = self.places(node, own, copy)
         address = emitter.operands.address(operand, places)
         step = emitter.operands.step(operand, own)
@@ -233,7 +235,7 @@ class KernelReads:
         # Of a few vectors that lie one after the other, if they do.
         is_every = own == len(node.places) - 1 and factor in range(2, 5)
         emitter.line("", emitter.target.every * factor if is_every else emitter.target.gathered)
-        operand = self.operand(node.name, None)
+        operand = self.operand(node, None)
         places = self.places(node, own, copy)
         address = emitter.operands.address(operand, places)
         step = f"{emitter.operands.step(operand, own)} * {factor}"
@@ -262,7 +264,7 @@ class KernelReads:
         if any(node.places[d].nodes or abs(factors[d]) != 1 for d in own):
             return self.gathered(node, copy, own)
         emitter.line("", emitter.target.gathered)
-        operand = self.operand(node.name, None)
+        operand = self.operand(node, None)
         places = [
             emitter.places.place(place, copy) if d in own else self.safe(node, d, copy)
             for d, place in enumerate(node.places)
@@ -290,7 +292,7 @@ class KernelReads:
         """Return elements at places that the lanes say, along one dimension or several."""
         emitter = self.emitter
         emitter.line("", emitter.target.gathered if cost is None else cost)
-        operand = self.operand(node.name, None)
+        operand = self.operand(node, None)
         places = ["0" if d in own else self.safe(node, d, copy) for d in range(len(node.places))]
         address = emitter.operands.address(operand, places)
         wholes = [self.wholes(node, d, copy) for d in own]

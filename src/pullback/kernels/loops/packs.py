@@ -51,7 +51,7 @@ class Packs:
         if last is None or last.nodes or not last.free <= emitter.written:
             return None
         place = emitter.extents.number(last.replaced({i: Affine(copy[i]) for i in last.free}))
-        operand = emitter.memory.operand(node.name, len(node.places) - 1)
+        operand = emitter.memory.operand(node, len(node.places) - 1)
         count = self.count(node.name)
         is_inside = emitter.memory.is_proven(node, len(node.places) - 1)
         if place is None or operand.aligned == 1 or not is_inside:

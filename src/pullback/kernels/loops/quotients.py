@@ -35,7 +35,7 @@ def read(reads: KernelReads, node: Node, copy: Mapping[str, int], own: Sequence[
         return None if is_picked else interleaved(reads, node, copy, by_dimension)
     emitter.line("", emitter.target.divided)
     [digits], last = found, own[0]
-    operand = reads.operand(node.name, last)
+    operand = reads.operand(node, last)
     places = [*(reads.safe(node, d, copy) for d in range(last)), "0"]
     address = emitter.operands.address(operand, places)
     first, far = (
@@ -55,7 +55,7 @@ def interleaved(
     if emitter.here.edge or not all(reads.is_inside(node, d) for d in own):
         return None
     emitter.line("", emitter.target.divided)
-    operand = reads.operand(node.name, None)
+    operand = reads.operand(node, None)
     places = [
         emitter.places.place(own[d].shift, copy) if d in own else reads.safe(node, d, copy)
         for d in range(len(node.places))
