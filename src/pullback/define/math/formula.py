@@ -93,6 +93,11 @@ class Formula:
         """Its states by their names."""
         return {state.name: state for group in self.groups for state in group.states}
 
+    def with_states(self, group: Group, states: Iterable[State]) -> tuple[Formula, Group]:
+        """Return the formula, and one of its groups, whose states are now these."""
+        made = replace(group, states=tuple(states))
+        return replace(self, groups=tuple(made if g == group else g for g in self.groups)), made
+
     @cached_property
     def counts(self) -> tuple[str, ...]:
         """The int scalars that say how far an index runs."""

@@ -96,9 +96,7 @@ def set_apart(
     before = [state.node for state in group.states]
     after = rewrite_nodes(before, steps.simplified, formula.ranges, reads.get)
     readers = (replace(s, node=node) for s, node in zip(group.states, after, strict=True))
-    more = replace(group, states=(*sums.values(), *readers))
-    groups = tuple(more if each == group else each for each in formula.groups)
-    return replace(formula, groups=groups), more, reads
+    return *formula.with_states(group, (*sums.values(), *readers)), reads
 
 
 def find_factor(formula: Formula) -> Rows | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pullback.define.math import build, reduce
 from pullback.define.math.draft import FreeNames
@@ -78,10 +78,8 @@ def find_total(
 
 def add_totals(formula: Formula, group: Group, totals: Sequence[Total]) -> tuple[Formula, Group]:
     """Return a formula, and its group that also adds up totals."""
-    states = (*group.states, *(state for total in totals for state in total.states))
-    more = replace(group, states=states)
-    groups = tuple(more if each == group else each for each in formula.groups)
-    return replace(formula, groups=groups), more
+    more = (state for total in totals for state in total.states)
+    return formula.with_states(group, (*group.states, *more))
 
 
 def _open_sums(node: Node, ranges: Ranges) -> tuple[Node, list[str]]:
