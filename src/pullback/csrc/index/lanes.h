@@ -254,6 +254,29 @@ PULLBACK_INLINE void store_masked(Compute* to, Real value, Within within) {
   __builtin_ia32_maskstoreps256(vector, Lanes<int>(lanes_of(within)), value);
 #endif
 }
+#if !PULLBACK_DOUBLE
+/// Numbers of 64 bits, which fill two registers: rows of a few places are read so.
+template <>
+inline constexpr bool is_masked<int64_t> = true;
+using Numbers [[gnu::vector_size(register_bytes)]] = long long;
+PULLBACK_INLINE Whole load_masked(const int64_t* from, Within within) {
+  const Whole mask = widened<int32_t>(lanes_of(within));
+  const auto half = [&](int first, Whole::Register mask) {
+    const auto* const vector = reinterpret_cast<const Numbers*>(from + first);
+    return Whole::Register(__builtin_ia32_maskloadq256(vector, Numbers(mask)));
+  };
+  return {half(0, mask.low), half(Whole::many, mask.high)};
+}
+PULLBACK_INLINE void store_masked(int64_t* to, Whole value, Within within) {
+  const Whole mask = widened<int32_t>(lanes_of(within));
+  const auto half = [&](int first, Whole::Register mask, Whole::Register value) {
+    auto* const vector = reinterpret_cast<Numbers*>(to + first);
+    __builtin_ia32_maskstoreq256(vector, Numbers(mask), Numbers(value));
+  };
+  half(0, mask.low, value.low);
+  half(Whole::many, mask.high, value.high);
+}
+#endif
 #endif
 
 /// Elements `step` bytes apart, in the lanes that are within; 0 in the others.

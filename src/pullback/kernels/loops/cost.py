@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # What adding to a total costs, and what reading and summing the totals does.
 OVERHEAD = 2000.0
-# What it costs to move one element of a tensor that is laid out anew.
+# What it costs to move 4 bytes of a tensor that is laid out anew, or an element of fewer.
 MOVED = 4.0
 # Totals of a kernel that a cache nearby holds.
 NEAR = 2**17
@@ -96,7 +96,8 @@ def cost_of_moving(kernel: KernelText, sizes: Mapping[str, int]) -> float:
         numbers = [extents.number(size) or 0 for size in kernel.dims[operand.name]]
         # A dimension of one element is in nothing's way.
         if any(number != 1 for number in numbers[operand.unit + 1 :]):
-            total += MOVED * math.prod(numbers)
+            words = 2 if operand.stored in {"double", "int64_t"} else 1
+            total += MOVED * words * math.prod(numbers)
     return total
 
 

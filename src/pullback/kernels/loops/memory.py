@@ -291,7 +291,7 @@ class KernelReads:
     ) -> str:
         """Return elements at places that the lanes say, along one dimension or several."""
         emitter = self.emitter
-        emitter.line("", emitter.target.gathered if cost is None else cost)
+        emitter.line("", self.cost_of_gathering(len(own)) if cost is None else cost)
         operand = self.operand(node, None)
         places = ["0" if d in own else self.safe(node, d, copy) for d in range(len(node.places))]
         address = emitter.operands.address(operand, places)
@@ -305,6 +305,16 @@ class KernelReads:
             for place, size, step in zip(wholes, sizes, steps, strict=True)
         )
         return f"load_at<{operand.stored}>({address}, 1, {offset}, INT64_MAX)"
+
+    def cost_of_gathering(self, dims: int) -> float:
+        """Return what a vector costs whose places several dimensions add up to."""
+        emitter, target = self.emitter, self.emitter.target
+        if not target.needs_neighbours:
+            return target.gathered
+        # Vectors multiply numbers of 64 bits in many steps; and of lanes that a row leaves empty
+        # most processors have fewer.
+        length = emitter.measure(emitter.ranges.size(str(emitter.here.lane))) or target.lanes
+        return target.gathered * dims * (1 if length > target.lanes // 2 else 0.5)
 
     def wholes(self, node: Node, d: int, copy: Mapping[str, int]) -> str:
         """Return the place of each lane; beyond an edge, 0."""
