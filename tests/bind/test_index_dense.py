@@ -788,6 +788,36 @@ def test_a_constant_place_that_is_outside_selects_nothing() -> None:
     assert torch.equal(value_of(text, a=a, b=b, c=torch.zeros(3)), whole[:3])
 
 
+@pytest.mark.parametrize("place", ["0", "size(d) - 1", "size(d)//2", "size(d) - size(d)"])
+def test_of_nothing_no_element_is_the_first_or_the_last(place: str) -> None:
+    x = torch.arange(6.0).view(2, 3)
+    for text in (
+        f"first(x[n, d]) -> y[n] = 1 + pad(x[n, {place}])",
+        f"firsts(x[n, d]) -> y[n] = 1 + where(0 <= {place} < size(d), x[n, {place}], 0)",
+    ):
+        k = eval(place.replace("size(d)", "3"))
+        assert torch.equal(value_of(text, x=x), 1 + x[:, k])
+        assert value_of(text, x=x[:, :0]).tolist() == [1, 1]
+        [gradient] = gradients_of(formula(text), {"x": x[:, :0]}, torch.ones(2)).values()
+        assert gradient.shape == (2, 0)
+
+
+@pytest.mark.parametrize("rest", ["exp(w)", "exp(w) + 1", "w*w"])
+@pytest.mark.parametrize("sign", ["+", "-"])
+def test_what_a_row_gets_may_be_the_same_for_all_of_its_elements(
+    rest: str, sign: str, seed: int
+) -> None:
+    text = (
+        f"row(w[u, v, d], i[t]: int64, c[t]) -> y[u, v, d]"
+        f" = {rest} {sign} 3*sum[t](where(v == i[t], c, 0))"
+    )
+    w, i, c = torch.randn(2, 6, 4), torch.tensor([5, 2, 5]), torch.randn(3)
+    added = torch.zeros(6).index_add(0, i, 3 * c)[:, None]
+    whole = eval(rest, {"w": w, "exp": torch.exp})
+    found = value_of(text, w=w, i=i, c=c)
+    torch.testing.assert_close(found, whole + added if sign == "+" else whole - added)
+
+
 @pytest.mark.parametrize("many", [3, 2, 5, 40])
 def test_whether_a_factor_is_finite_is_not_asked_where_a_range_says_what_is_outside(
     many: int, monkeypatch: pytest.MonkeyPatch, seed: int

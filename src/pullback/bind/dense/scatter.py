@@ -78,9 +78,14 @@ def add_into(dense: Dense, node: Node, env: Env) -> Value | None:
     rows = find_rows(dense, found, env)
     factor = dense.program.product(added).factor * (-1 if node.op == "sub" else 1)
     values = rows.values if factor == 1 else rows.values * factor
-    result = align(value, rows.axes).contiguous().view(rows.many, *values.shape[1:])
+    # What is added may be the same along some axes of `a`.
+    alike = [axis for axis in axes if axis not in rows.axes]
+    lengths = [dense.space.length(axis, env) for axis in alike]
+    own = [*values.shape[1:], *lengths]
+    values = values.reshape(*values.shape, *[1] * len(alike)).expand(-1, *own)
+    result = align(value, [*rows.axes, *alike]).contiguous().view(rows.many, *own)
     result.index_add_(0, rows.places, values.to(result.dtype))
-    return Value(result.view(rows.shape), rows.axes)
+    return Value(result.view(*rows.shape, *lengths), (*rows.axes, *alike))
 
 
 def find_rows(dense: Dense, scatter: Scatter, env: Env) -> Rows:

@@ -122,7 +122,7 @@ def _formula_of(formula: Formula, parts: Sequence[State]) -> Formula:
     line = replace(
         formula.line,
         name=f"_{formula.line.name.removeprefix('_')}_before",
-        parameters=tuple(map(steps.without_default, formula.line.parameters)),
+        parameters=tuple(map(steps.as_given, formula.line.parameters)),
         outputs=tuple(steps.tensor_of(part, part.name) for part in parts),
         formula="...",
     )

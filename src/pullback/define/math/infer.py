@@ -104,6 +104,8 @@ def _find_bound(access: Access, index: Index, known: Mapping[str, Affine]) -> Af
         return None
     room = extent - 1 - reach[1] if factor > 0 else reach[0]
     found = quotient(room, abs(factor)) + 1
+    if found.factor(size_of(index.key)):
+        return None  # of a state, whose dimension it is
     # An index that goes through all of the tensor leaves no room for another; and where the read
     # may be outside, pad(x[h + q - 1]), the tensor's ends do not bound q.
     varies = bool(rest.free) or any(part.op == ARGMAX for part in rest.nodes)
@@ -165,11 +167,15 @@ def _unbounded(left: Sequence[Index], program: FormulaProgram) -> PullbackError:
             )
     index = left[0]
     own = [a for a in program.accesses if index.key in a.place.free]
-    read = [a.extent for a in own if not is_data(a.place)]
+    others = [a for a in own if not a.extent.factor(size_of(index.key))]
+    read = [a.extent for a in others if not is_data(a.place)]
     why = "no tensor is read at it"
-    if own:
-        why = "the data decides" if is_data(own[0].place) else "the other indices go all the way"
-        why = f"{own[0].shown} does not bound it, since {why}"
+    if others:
+        data = is_data(others[0].place)
+        why = "the data decides" if data else "the other indices go all the way"
+        why = f"{others[0].shown} does not bound it, since {why}"
+    elif own:
+        why = f"{own[0].shown} reads what it is the dimension of"
     limit = next(iter(map(format_size, [*read, *program.declared.values()])), "5")
     return UnboundedIndex.error(
         f"{program.of}: nothing says how far '{index.name}' runs: {why}",

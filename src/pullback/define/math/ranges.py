@@ -80,8 +80,14 @@ class Ranges:
             self._bodies[reduction] = found
         return found
 
-    def inside(self, place: Affine, extent: Affine) -> Node:
-        """Return the guard 0 <= place < extent, or True or False where that is certain."""
+    def inside(self, place: Affine, extent: Affine, *, is_loop: bool = False) -> Node:
+        """Return the guard 0 <= place < extent, or True or False where that is certain.
+
+        Args:
+            place: of a tensor's dimension.
+            extent: of the dimension.
+            is_loop: whether all tensors have elements: there is no loop for others.
+        """
         bounds = self.bounds(place)
         if place.nodes and bounds is not None:
             # As the node has it: what is certain of one spelling is so of the other.
@@ -89,7 +95,10 @@ class Ranges:
             bounds = self.bounds(place)
         if bounds is not None:
             least, most = bounds
-            if never_negative(least) and never_negative(extent - most - 1):
+            # An index has values in what has elements alone; without one, the first element and the
+            # last one may be none.
+            is_always = never_negative if is_loop or place.free else _never_negative_if_empty
+            if is_always(least) and is_always(extent - most - 1):
                 return number(True)
             if never_negative(-most - 1) or never_negative(least - extent):
                 return number(False)
@@ -169,3 +178,9 @@ class Ranges:
         ends = self.bounds(left)
         is_less = ends and never_negative(ends[0]) and never_negative(-ends[1] + (divisor - 1))
         return whole if is_less else None
+
+
+def _never_negative_if_empty(sizes: Affine) -> bool:
+    """Return whether a sum of sizes cannot be negative, each of which may be 0."""
+    ends = {term: Affine(-1, ((term, 1),)) for term, _ in sizes.terms if isinstance(term, str)}
+    return not sizes.nodes and never_negative(sizes.replaced(ends))

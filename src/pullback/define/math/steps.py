@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pullback.define.dimension import Batch, Dim, Name
 from pullback.define.line import Line, Scalar, Tensor
 from pullback.define.math import absent, build, reduce
-from pullback.define.math.draft import FreeNames
+from pullback.define.math.draft import FreeNames, is_real
 from pullback.define.math.formula import Formula
 from pullback.define.math.functions import TABLE
 from pullback.define.math.index import BATCH, Affine, at, size
@@ -70,9 +70,9 @@ class Step:
     along: str = ""
 
 
-def tensor_of(state: State, name: str, dtype: str | None = None) -> Tensor:
+def tensor_of(state: State, name: str) -> Tensor:
     """Return a state as a tensor of a line."""
-    return Tensor(name=name, dims=dims_of(state.indices), dtype=dtype)
+    return Tensor(name=name, dims=dims_of(state.indices), dtype=DTYPES[state.node.type])
 
 
 def dims_of(indices: Iterable[str]) -> tuple[Dim, ...]:
@@ -111,7 +111,7 @@ def rest_of(formula: Formula, names: Mapping[str, str]) -> Formula:
     line = replace(
         formula.line,
         name=f"_{formula.line.name.removeprefix('_')}_outputs",
-        parameters=(*map(without_default, formula.line.parameters), *tensors),
+        parameters=(*map(as_given, formula.line.parameters), *tensors),
         formula="...",
         stands_for=formula.line.called,
     )
@@ -143,9 +143,11 @@ def with_states(formula: Formula) -> tuple[Formula, list[tuple[str, Tensor]]]:
     return made, list(zip(names, tensors, strict=True))
 
 
-def without_default(parameter: Tensor | Scalar) -> Tensor | Scalar:
-    """Return a parameter that has to be given."""
-    return replace(parameter, default=None) if isinstance(parameter, Scalar) else parameter
+def as_given(parameter: Tensor | Scalar) -> Tensor | Scalar:
+    """Return a parameter that has to be given, a real tensor in the dtype of the states."""
+    if isinstance(parameter, Scalar):
+        return replace(parameter, default=None)
+    return replace(parameter, dtype=None) if is_real(parameter) else parameter
 
 
 def _renamed(node: Node, names: Mapping[str, str], formula: Formula) -> Node:

@@ -332,7 +332,8 @@ class Hoisted:
                 continue
             ranges = Ranges({**self.ranges.sizes, **dict(check.around)})
             pairs = zip(check.node.places, self.known.dims[check.node.name], strict=True)
-            if not all(is_number(ranges.inside(place, size), 1) for place, size in pairs):
+            inside = (ranges.inside(place, size, is_loop=True) for place, size in pairs)
+            if not all(is_number(guard, 1) for guard in inside):
                 return False
         return True
 

@@ -341,7 +341,7 @@ class KernelReads:
         known = self.proven.get((node.places[d], size))
         if known is None:
             ranges = self.emitter.ranges
-            inside = ranges.inside(node.places[d], ranges.follow(size))
+            inside = ranges.inside(node.places[d], ranges.follow(size), is_loop=True)
             known = self.proven[node.places[d], size] = is_number(inside, 1)
         return known
 

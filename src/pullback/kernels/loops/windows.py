@@ -139,7 +139,7 @@ def _require_inside(
     """Yield the places whose being inside does not follow from that of those before."""
     known: dict[str | Node, Affine] = {}
     for place, size in every:
-        if is_number(ranges.inside(place.replaced(known), size), 1):
+        if is_number(ranges.inside(place.replaced(known), size, is_loop=True), 1):
             continue
         yield place, size
         if place.nodes and place == place_of(place.nodes[0]):
