@@ -94,3 +94,27 @@ def test_a_call_during_a_redefinition_runs_the_one_or_the_other(kind: str) -> No
     for thread in threads:
         thread.join()
     assert not wrong, f"{len(wrong)} calls: {wrong[0]}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_may_define_the_same_operator_at_once(kind: str) -> None:
+    wrong: list[object] = []
+
+    def define(name: str, begin: threading.Barrier) -> None:
+        begin.wait()
+        try:
+            y = KINDS[kind](name, 2)(torch.ones(3))
+            if y.tolist() != [2, 2, 2]:
+                wrong.append(y)
+        except Exception as error:
+            wrong.append(error)
+
+    for turn in range(3):
+        name = f"pbredefined::at_once{list(KINDS).index(kind)}_{turn}"
+        arguments = name, threading.Barrier(4)
+        threads = [threading.Thread(target=define, args=arguments) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong, f"{len(wrong)} definitions: {wrong[0]}"

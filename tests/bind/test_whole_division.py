@@ -71,9 +71,10 @@ def test_it_raises_where_pytorch_does_and_is_right_elsewhere(
         b[-1] = 0
         with pytest.raises(RuntimeError, match="ZeroDivisionError"):
             reference(a, b)
-        with pytest.raises(PullbackError) as caught:
-            operator(a, b)
-        assert caught.value.finding.code == "PB136"
+        for _ in range(3):  # also where the operations of a call are recorded, and replayed
+            with pytest.raises(PullbackError, match=operator.definition.line.qualname) as caught:
+                operator(a, b)
+            assert caught.value.finding.code == "PB136"
     none = torch.zeros(0, dtype=torch.int64)
     assert operator(none, none).shape == (0,)
 
@@ -99,3 +100,16 @@ def test_scalars_and_indices_are_whole_numbers_too(line: str) -> None:
     operator = pb.operator(f"pbwhole::{next(names)}{line}")
     with pytest.raises(RuntimeError, match="PB136"):
         operator(torch.ones(5, requires_grad=True), 0)
+
+
+@pytest.mark.parametrize("length", [2, 9, 100, 5000])  # by PyTorch's operations, and by loops
+def test_a_recurrence_stops_there_too(length: int) -> None:
+    name = next(names)
+    operator = pb.operator(f"pbwhole::{name}(x[t]: int64) -> h[t]: int64 = pad(h[t - 1], 5)//x")
+    x = torch.ones(length, dtype=torch.int64)
+    for _ in range(3):
+        x[-1] = 1
+        assert operator(x)[-1] == 5
+        x[-1] = 0
+        with pytest.raises(RuntimeError, match=f"PB136.*{name}: a whole number"):
+            operator(x)

@@ -9,7 +9,7 @@ from pullback.bind import checker, program, takeover
 from pullback.bind.kinds import kind_of
 from pullback.bind.operator import Operator
 from pullback.bind.register import foreign_operator, register
-from pullback.bind.registry import operators
+from pullback.bind.registry import lock, operators
 from pullback.bind.validate import WrongDeclaration, accuracy_of, validate
 from pullback.define.derivative import Declared
 from pullback.define.line import Line
@@ -142,7 +142,8 @@ def line_for(text: str, function: object, example: Sequence[object] | None) -> L
 
 def is_foreign(line: Line) -> bool:
     """Return whether somebody else registered an operator of this name."""
-    operator = operators.get(line.qualname)
-    if operator is not None:
-        return operator.definition.taken != "no"
-    return program.find_schema(line.qualname, "") is not None
+    with lock:
+        operator = operators.get(line.qualname)
+        if operator is not None:
+            return operator.definition.taken != "no"
+        return program.find_schema(line.qualname, "") is not None

@@ -9,7 +9,7 @@ from pullback.bind.kinds.kind import Kind
 from pullback.bind.notice import authors_file, notice
 from pullback.bind.operator import Operator
 from pullback.bind.registration import Differs, Registration, overload_of
-from pullback.bind.registry import operators
+from pullback.bind.registry import lock, operators
 from pullback.define.line import Line
 from pullback.define.schema import schema
 from pullback.diagnostic import PullbackError, Rule
@@ -25,10 +25,25 @@ class RedefinitionNotice(UserWarning):
 
 
 def register(kind: Kind) -> Operator:
-    """Compile, wire and register an operator, in place of an earlier one of the same name."""
+    """Compile, wire and register an operator, in place of an earlier one of the same name.
+
+    Several threads may define the same one: they compile at the same time, and take turns here.
+    """
     line = kind.definition.line
     runtime = kind.runtime  # if it cannot be had, that is the first error
     kind.prepare()
+    with lock:
+        operator = _register(kind)
+        if runtime:
+            kind.install()
+            operator.connect()
+        operator.file = authors_file()
+        operators[line.qualname] = operator
+    return operator
+
+
+def _register(kind: Kind) -> Operator:
+    line = kind.definition.line
     if line.qualname in operators:
         announce_redefinition(line)
     operator = exchange_definition(kind)
@@ -39,11 +54,6 @@ def register(kind: Kind) -> Operator:
             require_free(kind)
         library = _registrations[line.qualname] = Registration(line.namespace)
         operator = register_with_pytorch(kind, library)
-    if runtime:
-        kind.install()
-        operator.connect()
-    operator.file = authors_file()
-    operators[line.qualname] = operator
     return operator
 
 

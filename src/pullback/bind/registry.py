@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pullback.bind.operator import Operator
 
 operators: dict[str, Operator] = {}
+# PyTorch knows an operator before it is one of these: who asks in between would take it for foreign.
+lock = threading.RLock()

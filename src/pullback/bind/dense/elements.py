@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from pullback.bind import check, kernel
 from pullback.bind.dense import arrange
 from pullback.bind.notice import notice
 from pullback.define.line import Line
-from pullback.define.math import absent, show
+from pullback.define.math import absent
 from pullback.define.math.formula import Formula, require_real
 from pullback.define.math.functions import TABLE
 from pullback.define.math.language import DivisionByZero
@@ -52,7 +53,8 @@ def kernel_of(definition: Definition) -> Callable[..., object]:
         outputs = kernel.outputs_of(definition, given)
         for dtype in outputs.dtypes:
             require_real(definition.line, check.name_of(dtype))
-        values = evaluate(formula, arrange.name_arguments(definition.line, given), outputs)
+        with no_division_by_zero(definition.line.called):
+            values = evaluate(formula, arrange.name_arguments(definition.line, given), outputs)
         return kernel.unwrap_single(values)
 
     return run
@@ -120,13 +122,7 @@ class Values:
             return OPERATORS[node.op](*args)
         if node.op in SPECIAL:
             return SPECIAL[node.op](self, node, args)
-        tensors = [self.tensor(arg) for arg in args]
-        try:
-            return torch_function(TABLE[node.op].torch)(*tensors)
-        except RuntimeError as error:
-            if str(error) != "ZeroDivisionError":
-                raise
-        raise DivisionByZero.error(DIVIDED, at=show.format_node(node), help=CHOSEN)
+        return torch_function(TABLE[node.op].torch)(*[self.tensor(arg) for arg in args])
 
     def read(self, node: Node) -> Tensor:
         """Return a tensor's elements, in the dtype that is computed in."""
@@ -151,12 +147,23 @@ class Values:
         return torch.as_tensor(value, dtype=dtype, device=self.device)
 
 
-# The runtime says the same of a loop.
-DIVIDED = "a whole number is divided by zero"
-CHOSEN = (
-    "where(...) chooses between values that are both computed, so let it choose the divisor: "
-    "n // where(d != 0, d, 1)"
-)
+@contextmanager
+def no_division_by_zero(of: str) -> Iterator[None]:
+    """Say of a whole number that is divided by zero what to do, as the runtime does of a loop.
+
+    Raises:
+        PullbackError: PB136.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) != "ZeroDivisionError":
+            raise
+        raise DivisionByZero.error(
+            f"{of}: a whole number is divided by zero",
+            help="where(...) chooses between values that are both computed, so let it choose the "
+            "divisor: n // where(d != 0, d, 1)",
+        ) from None
 
 
 class InSpace(Values):

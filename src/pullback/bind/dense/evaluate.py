@@ -28,7 +28,7 @@ from pullback.bind.dense import (
     scatter,
     slices,
 )
-from pullback.bind.dense.elements import Values
+from pullback.bind.dense.elements import Values, no_division_by_zero
 from pullback.bind.dense.prepared import PreparedFormula, prepare_call
 from pullback.bind.dense.space import NO_GPU, Env, GpuWays, Space, SpaceCall
 from pullback.bind.dense.value import Value, align
@@ -68,8 +68,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
         ways: how a GPU computes it.
 
     Raises:
-        PullbackError: PB148, a maximum over nothing; PB149, an index that data gives is outside its
-            tensor.
+        PullbackError: PB136, a whole number is divided by zero; PB148, a maximum over nothing;
+            PB149, an index that data gives is outside its tensor.
     """
     known = prepare_call(indexed, arguments)
 
@@ -89,11 +89,12 @@ def evaluate(  # noqa: PLR0913, PLR0917  (all of a call)
         dense = Dense(known, call, reuse=reuse, is_inside=is_inside, spare=spare)
         return dense.outputs(wanted, dtypes)
 
-    if not reuse:
-        return evaluated(arguments)
-    # The step of a recurrence may have sizes that none of its tensors has.
-    key = (*wanted, *dtypes, device, ways, spare, *sizes.items())
-    return known.records.outputs(arguments, key, evaluated)
+    with no_division_by_zero(indexed.line.called):
+        if not reuse:
+            return evaluated(arguments)
+        # The step of a recurrence may have sizes that none of its tensors has.
+        key = (*wanted, *dtypes, device, ways, spare, *sizes.items())
+        return known.records.outputs(arguments, key, evaluated)
 
 
 def require_inside(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pullback.bind import check
-from pullback.bind.dense.elements import FormulaNotice, Values
+from pullback.bind.dense.elements import FormulaNotice, Values, no_division_by_zero
 from pullback.bind.notice import notice
 from pullback.define.math.language import DivisionByZero
 from pullback.diagnostic import PullbackError
@@ -61,7 +61,7 @@ def run(loop: Loop, data: Any, strides: Any, n: int, scalars: int | None) -> Non
     compute = torch.float64 if loop.compute == "double" else torch.float32
     values = Values(arguments, compute, torch.device("cpu"))
     try:
-        with torch.no_grad():
+        with torch.no_grad(), no_division_by_zero(loop.formula.line.called):
             for node, output in zip(loop.nodes, outputs, strict=True):
                 output.copy_(torch.as_tensor(values.of(node)))
     except PullbackError as error:

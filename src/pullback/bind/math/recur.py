@@ -12,6 +12,7 @@ from torch import Tensor
 from pullback.bind import autocast, kernel
 from pullback.bind.dense import arrange
 from pullback.bind.dense.cumulative import RECORDED, is_faster
+from pullback.bind.dense.elements import no_division_by_zero
 from pullback.bind.dense.places import IndexOutside
 from pullback.bind.dense.record import Records
 from pullback.bind.dense.steps import StatesCall, compute_group
@@ -235,7 +236,8 @@ class PreparedStates:
         """Return the outputs of a call; a small one's operations are recorded and replayed."""
         if not self.is_recorded:
             return self.outputs_of(self.call_of(named))
-        return self.records.outputs(named, (), lambda given: self.outputs_of(self.call_of(given)))
+        with no_division_by_zero(self.line.called):
+            return self.records.outputs(named, (), lambda own: self.outputs_of(self.call_of(own)))
 
     def outputs_of(self, call: IndexedCall, by: GroupFunction | None = None) -> list[Tensor | None]:
         """Return the outputs of a call; `by` computes the states of a group, if given."""
