@@ -9,5 +9,5 @@ if TYPE_CHECKING:
     from pullback.bind.operator import Operator
 
 operators: dict[str, Operator] = {}
-# PyTorch knows an operator before it is one of these: who asks in between would take it for foreign.
+# PyTorch knows an operator before it is one of these: in between it would look like foreign ones.
 lock = threading.RLock()
