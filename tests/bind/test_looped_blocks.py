@@ -480,3 +480,43 @@ def test_a_gradient_may_be_asked_for_alone(kind: str, seed: int) -> None:
         torch.testing.assert_close(found, wanted)
         gradients = (torch.autograd.grad(y.sin().sum(), leaves[k])[0] for y in (found, wanted))
         torch.testing.assert_close(*gradients)
+
+
+SCORES = "t[n, m] = -sum[d]((q[n, d] - k[m, d])**2)*h[m]; top[n] = max[m](t[n, m])"
+DISTANT: dict[str, tuple[str, Callable[..., Tensor]]] = {
+    "log of a sum": (
+        "(q[n, d], k[m, d], h[m]) -> y[n] = "
+        f"{SCORES}; y = top[n] + log(sum[m](exp(t[n, m] - top[n])))",
+        lambda q, k, h: torch.logsumexp(-(q[:, None] - k).square().sum(-1) * h, 1),
+    ),
+    "mean of values": (
+        f"(q[n, d], k[m, d], h[m]) -> y[n, d] = {SCORES}; p[n, m] = exp(t[n, m] - top[n]); "
+        "y = sum[m](p[n, m]*k[m, d])/sum[m](p[n, m])",
+        lambda q, k, h: torch.softmax(-(q[:, None] - k).square().sum(-1) * h, 1) @ k,
+    ),
+}
+
+
+@pytest.mark.ci(2)
+@pytest.mark.usefixtures("by_pytorch", "everything_by_blocks")
+@pytest.mark.parametrize("sizes", [(3, 9, 7), (1, 9, 3), (4, 40, 20), (16, 50, 30), (9, 5, 2)])
+@pytest.mark.parametrize("kind", DISTANT)
+def test_second_derivatives_where_features_are_more_than_rows(
+    kind: str, sizes: tuple[int, int, int], seed: int
+) -> None:
+    """Their pairs are columns and features. Costs 5 s each."""
+    line, reference = DISTANT[kind]
+    n, m, d = sizes
+    own = pb.operator(f"pbblocks::distant_{kind[:3]}{'_'.join(map(str, sizes))}{line}")
+    leaves = [
+        torch.randn(shape, dtype=torch.float64).mul(0.3).requires_grad_()
+        for shape in ((n, d), (m, d), (m,))
+    ]
+    first = [
+        torch.autograd.grad(f(*leaves).sin().sum(), leaves, create_graph=True)
+        for f in (own, reference)
+    ]
+    for asked in ([0], [1], [2], [0, 1, 2]):
+        totals = (sum((g[k].square().sum() for k in asked), torch.zeros(())) for g in first)
+        found, wanted = (torch.autograd.grad(t, leaves, retain_graph=True) for t in totals)
+        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)

@@ -353,6 +353,11 @@ class Blocks:
 
 @functools.lru_cache(maxsize=512)
 def find_read_once(nodes: tuple[Node, ...]) -> frozenset[str]:
-    """Return the tensors that one node alone reads."""
-    many = Counter(node.name for node in in_order(nodes) if node.op == READ)
-    return frozenset(name for name, times in many.items() if times == 1)
+    """Return the tensors that are read once, however what several sums share is computed."""
+    uses, times = Counter(nodes), Counter[str]()
+    for node in reversed([*in_order(nodes)]):
+        for arg in node.args:
+            uses[arg] += uses[node]
+        if node.op == READ:
+            times[node.name] += uses[node]
+    return frozenset(name for name, many in times.items() if many == 1)

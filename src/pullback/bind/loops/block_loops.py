@@ -114,7 +114,13 @@ def write_loops(
         scalars={name: place for place, name in enumerate(scalars)},
         target=target,
     )
-    return [write_kernel(nest_of(block, group, dtypes), setting) for group in groups]
+    kernels = [write_kernel(nest_of(block, group, dtypes), setting) for group in groups]
+    # A statistic in which rows lie side by side is written along these.
+    read = (operand for kernel in kernels for operand in kernel.operands)
+    own = block.dims.keys() - {part.name for part in block.operands}
+    if any(each.name in own and each.unit not in {None, each.dimensions - 1} for each in read):
+        raise RefusedLoops("it reads down the columns of what lies in rows")
+    return kernels
 
 
 def nests_of(block: LoopedBlock) -> list[tuple[BlockValue, ...]]:
