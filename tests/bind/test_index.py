@@ -464,3 +464,37 @@ def test_dimensions_of_a_batch_may_be_empty_and_so_may_those_beside_it() -> None
         found.sum().backward()
         assert x.grad is not None
         assert y.grad is not None
+
+
+def test_maxima_along_either_side_may_stand_beside_the_places_of_one(seed: int) -> None:
+    x = torch.randn(5, 7, requires_grad=True)
+    for body in ("x[n, m]", "exp(x[n, m])"):
+        operator = define(
+            "(x[n, m]) -> (rows[n], columns[m], j[n]: int64, i[m]: int64) = "
+            f"rows = max[m]({body}); columns = max[n]({body}); "
+            f"j = argmax[m]({body}); i = argmax[n]({body})"
+        )
+        rows, columns, j, i = operator(x)
+        values = x.exp() if "exp" in body else x
+        for found, place, dim in ((rows, j, 1), (columns, i, 0)):
+            wanted = values.max(dim)
+            torch.testing.assert_close(found, wanted.values)
+            assert torch.equal(place, wanted.indices)
+        asked = rows.sum() + columns.sum()
+        wanted = torch.autograd.grad(values.max(1).values.sum() + values.max(0).values.sum(), x)
+        torch.testing.assert_close(torch.autograd.grad(asked, x), wanted)
+
+
+@pytest.mark.parametrize("place", ["b[i[n], j[n]]", "b[j[n], i[n]] + b[0, i[n]]"])
+def test_equal_sizes_in_a_line_may_be_gathered_from(place: str) -> None:
+    operator = define(f"(b[3, 3], i[n]: int64, j[n]: int64) -> o[n] = {place}")
+    b, i, j = torch.arange(9.0).view(3, 3), torch.tensor([0, 1, 2, 2]), torch.tensor([2, 1, 0, 2])
+    wanted = b[i, j] if "+" not in place else b[j, i] + b[0, i]
+    assert torch.equal(operator(b, i, j), wanted)
+
+
+def test_a_line_may_fix_large_sizes() -> None:
+    """Comparing its loops at them took minutes. Costs 5 s."""
+    operator = define("(x[n, 2000], w[1000, 2000]) -> y[n, o] = sum[i](abs(x[n, i] - w[o, i]))")
+    x, w = torch.randn(3, 2000), torch.randn(1000, 2000)
+    torch.testing.assert_close(operator(x, w), torch.cdist(x, w, p=1), rtol=1e-4, atol=1e-3)

@@ -226,6 +226,11 @@ REFUSED = {
 (x[h]) -> y[h] = sum[q](pad(x[h + q - 1]))
 (x[n], i[m]: int64) -> y[m] = sum[k](x[i[m] + k])
 (x[n]) -> y[n] = t[k] = 2.0; y = x*t[n]
+(x[t]) -> h[t, s] = pad(h[t - 1, s]) + x
+(x[t]) -> h[t, s] = pad(h[t - 1, s - 1]) + x
+(x[t]) -> (h[t, s], g[t, s]) = h = pad(g[t - 1, s]) + x; g = 2*h
+(x[t]) -> y[t] = h[t, s] = pad(h[t - 1, s]) + x; y = sum[s](h[t, s])
+(x[t]) -> y[t] = h[t, s] = pad(h[t - 1, s]) + x; y = h[t, 0]
 """,
     "PB143": """
 (x[n, m]) -> y[n, m] = x[n]
@@ -325,6 +330,9 @@ REFUSED = {
 (x[n]) -> y[]: int64 = argmax[n](x > 0)
 (m[n]: bool) -> y[n]: bool = pad(m[n - 1])
 (x[n]) -> y[n] = not x[n]
+(x[n]) -> y[n] = 10*int(x[n])
+(x[...]) -> y[...] = int(x)
+(x[n], t[m]) -> y[n] = pad(t[int(floor(x[n]))])
 """,
     "PB136": """
 (x[n]) -> y[n] = x[n]/0

@@ -18,12 +18,13 @@ has their derivatives.
 | function | derivative by each parameter, or what it is made of |
 |---|---|
 """
-WHOLE = """Integers have 64 bits; sums, products and powers wrap around, as PyTorch's do, but a
-constant that does not fit is refused (PB135). An integer division by zero (`//`, `%`, `fmod`)
-raises PB136 on the CPU, as in PyTorch (`ZeroDivisionError`), also in a branch that `where` does not
-take: let `where` choose the divisor, `a // where(b != 0, b, 1)`. On a GPU and in an ONNX model
-nothing is raised: the result is 0 in a compiled loop and in the model, and undefined in PyTorch's
-own operations on a GPU."""
+WHOLE = """`int(c)` is 1 where a condition c holds, else 0, and `float(n)` makes a condition or a
+whole number real. There is no `int` of a real number (PB135): `trunc(x)` stays real. Integers have
+64 bits; sums, products and powers wrap around, as PyTorch's do, but a constant that does not fit is
+refused (PB135). An integer division by zero (`//`, `%`, `fmod`) raises PB136 on the CPU, as in
+PyTorch (`ZeroDivisionError`), also in a branch that `where` does not take: let `where` choose the
+divisor, `a // where(b != 0, b, 1)`. On a GPU and in an ONNX model nothing is raised: the result is
+0 in a compiled loop and in the model, and undefined in PyTorch's own operations on a GPU."""
 TIES = """
 ## Kinks and ties
 
@@ -80,7 +81,8 @@ KINKS: tuple[tuple[str, str, dict[str, float], tuple[float, ...]], ...] = (
 def page() -> str:
     """Return the page."""
     rows = [row(function) for name, function in TABLE.items() if name not in HIDDEN]
-    aliases = ", ".join(f"`{alias}` is `{name}`" for alias, name in sorted(ALIASES.items()))
+    others = {alias: name for alias, name in sorted(ALIASES.items()) if name not in HIDDEN}
+    aliases = ", ".join(f"`{alias}` is `{name}`" for alias, name in others.items())
     constants = ", ".join(f"`{name}`" for name in CONSTANTS)
     return (
         HEAD

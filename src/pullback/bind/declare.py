@@ -120,7 +120,7 @@ def formula_of(line: Line, accuracy: Accuracy) -> Formula | None:
 
 def is_name(line: str) -> bool:
     """Return whether only an operator's name is given, without a line."""
-    return "(" not in line
+    return bool(line.strip()) and "(" not in line
 
 
 def line_for(text: str, function: object, example: Sequence[object] | None) -> Line:

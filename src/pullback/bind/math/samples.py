@@ -25,6 +25,8 @@ from pullback.diagnostic import PullbackError
 PATTERNS = ((5, 4, 3, 2), (19, 17, 2, 3), (33, 3, 18), (2, 35, 3), (1,), (4, 4), (7, 6, 5, 4, 3, 2))
 # How much larger a dimension is made than the patterns say, at most.
 MOST_MORE = 2**14
+# Where a line fixes sizes that are not tiny: no more calls when those so far had so many elements.
+MOST_DRAWN = 2**22
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 30.0)
 
 
@@ -48,11 +50,13 @@ def draw_cases(
         fixed: sizes that are given.
         absent: optional tensors that are None.
     """
-    generator = torch.Generator().manual_seed(0)
+    generator, drawn = torch.Generator().manual_seed(0), 0
     for pattern in PATTERNS:
         sizes = sizes_for(indexed, pattern, fixed)
         if sizes is None:
             continue
+        if drawn > MOST_DRAWN:
+            return
         for kind in ("ties", "special"):
             arguments = {
                 p.name: None
@@ -60,6 +64,7 @@ def draw_cases(
                 else draw_argument(p, indexed, sizes, dtype, kind, generator)
                 for p in indexed.line.parameters
             }
+            drawn += sum(v.numel() for v in arguments.values() if isinstance(v, torch.Tensor))
             shown = ", ".join(f"{name} = {size}" for name, size in sizes.items())
             yield Case(arguments, sizes, f"{kind} at {shown}")
 
@@ -157,6 +162,7 @@ def index_bound(indexed: Formula, name: str, sizes: Mapping[str, int]) -> int:
         for place, label in zip(node.places, labels[node.name], strict=True):
             inner = in_order(place.nodes)
             if any(part.op == READ and part.name == name for part in inner):
-                size = int(label) if label.isdecimal() else sizes[label.rstrip("'")]
+                own = label.rstrip("'")
+                size = int(own) if own.isdecimal() else sizes[own]
                 bounds.append(size - max(place.constant, 0))
     return min(bounds)

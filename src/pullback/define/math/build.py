@@ -92,7 +92,8 @@ def fit_operands(function: FunctionRow, args: Sequence[Node]) -> tuple[tuple[Nod
         case "number" | "test":
             if function.name == "clamp" and args[0].type == "int":
                 args = [args[0], *map(to_whole_bound, args[1:])]
-            common = "real" if any(arg.type == "real" for arg in args) else "int"
+            is_real = function.name != "whole" and any(arg.type == "real" for arg in args)
+            common = "real" if is_real else "int"
             operands = tuple(to_real(arg) if common == "real" else to_whole(arg) for arg in args)
             return operands, common if function.kind == "number" else "bool"
         case "logic":

@@ -108,7 +108,9 @@ def find_shift(place: Node, other: Node, ranges: Ranges) -> dict[str | Node, Aff
             if len(left) == 1 and index and abs(here.factor(index)) == 1:
                 rest = (here - at(index) * here.factor(index)).replaced(found)
                 found[index] = (there - rest) * here.factor(index)
-    if not found.keys() >= place.free:
+    # What the other one runs over itself is an index of its own alone.
+    is_free = all(value.free <= other.free for value in found.values())
+    if not found.keys() >= place.free or not is_free:
         return None
     at_others = {str(index): value for index, value in found.items()}
     return found if substitute(place, at_others, ranges) is other else None
