@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -148,7 +148,7 @@ class Values:
 
 
 @contextmanager
-def no_division_by_zero(of: str) -> Iterator[None]:
+def no_division_by_zero(of: str) -> Generator[None]:
     """Say of a whole number that is divided by zero what to do, as the runtime does of a loop.
 
     Raises:

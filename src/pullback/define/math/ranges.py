@@ -182,5 +182,5 @@ class Ranges:
 
 def _never_negative_if_empty(sizes: Affine) -> bool:
     """Return whether a sum of sizes cannot be negative, each of which may be 0."""
-    ends = {term: Affine(-1, ((term, 1),)) for term, _ in sizes.terms if isinstance(term, str)}
+    ends: dict[str | Node, Affine] = {term: Affine(-1, ((term, 1),)) for term, _ in sizes.terms}
     return not sizes.nodes and never_negative(sizes.replaced(ends))
