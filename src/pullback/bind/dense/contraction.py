@@ -18,7 +18,15 @@ import torch
 from torch import SymInt, Tensor
 
 from pullback.bind.dense import matrices, reading, slices
-from pullback.bind.dense.value import Axis, Value, align, is_traced, join_axes, likely_size
+from pullback.bind.dense.value import (
+    Axis,
+    Value,
+    align,
+    is_proxied,
+    is_traced,
+    join_axes,
+    likely_size,
+)
 from pullback.define.math.extents import evaluate_size
 from pullback.define.math.index import at
 from pullback.define.math.lower import Product, is_contraction
@@ -239,7 +247,9 @@ def multiply_matrices(dense: Dense, x: Value, y: Value, over: Sequence[Axis], en
     else:
         x, y = widen(dense, x), widen(dense, y)
         first, second = align(x, (*rows, *over)), align(y, over)
-        data = torch.mv(reshape_to(first, [n, k]), reshape_to(second, [k]))
+        matrix, vector = reshape_to(first, [n, k]), reshape_to(second, [k])
+        # onnxruntime turns the matrix of a product with a vector, which is wrong, and not of others.
+        data = (matrix @ vector[:, None])[:, 0] if is_proxied() else torch.mv(matrix, vector)
     return Value(reshape_to(data, [dense.space.length(axis, env) for axis in axes]), axes)
 
 
