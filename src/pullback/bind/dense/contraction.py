@@ -248,7 +248,7 @@ def multiply_matrices(dense: Dense, x: Value, y: Value, over: Sequence[Axis], en
         x, y = widen(dense, x), widen(dense, y)
         first, second = align(x, (*rows, *over)), align(y, over)
         matrix, vector = reshape_to(first, [n, k]), reshape_to(second, [k])
-        # onnxruntime turns the matrix of a product with a vector, which is wrong, and not of others.
+        # What onnxruntime makes of a turned matrix by a vector is wrong; by a matrix it is not.
         data = (matrix @ vector[:, None])[:, 0] if is_proxied() else torch.mv(matrix, vector)
     return Value(reshape_to(data, [dense.space.length(axis, env) for axis in axes]), axes)
 
