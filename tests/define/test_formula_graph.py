@@ -401,15 +401,21 @@ def test_condition_of_a_gradient_stays_outermost_and_its_delta_is_solved() -> No
 
 
 SOFTMAX = "exp(x[n, m] - max[k](x[n, k]))"
+SINK = "max(max[k](x[n, k]), v[0, 0])"  # more than all, as of something else to look at
+SAFE = "where(max[k](x[n, k]) > -inf, max[k](x[n, k]), 0)"
+BESIDE = f"sum[m](exp(x[n, m] - {SINK})*v[m, d])/(sum[m](exp(x[n, m] - {SINK}))"
 VANISHING = {
     "softmax": f"{SOFTMAX}/sum[j](exp(x[n, j] - max[k](x[n, k])))",
     "mean": f"sum[m]({SOFTMAX}*v[m, d])/sum[m]({SOFTMAX})",
+    "sink": f"{BESIDE} + exp(v[0, 0] - {SINK}))",
+    "safe": f"sum[m](exp(x[n, m] - {SAFE})*v[m, d])/sum[m](exp(x[n, m] - {SAFE}))",
     "of_mean": f"log(sum[m]({SOFTMAX}*v[m, d])/sum[m]({SOFTMAX}) + 20)",
 }
 CAUSAL = "where(m <= n, exp(x[n, m] - max[k](where(k <= n, x[n, k], -inf))), 0)"
 STAYING = {
     "not_divided": f"sum[m]({SOFTMAX}*v[m, d])",
     "other_power": f"sum[m]({SOFTMAX}**2*v[m, d])/sum[m]({SOFTMAX})",
+    "other_sink": f"{BESIDE} + 1)",
     "other_sum": f"sum[m]({SOFTMAX}*v[m, d])/(1 + sum[m]({SOFTMAX}))",
 }
 

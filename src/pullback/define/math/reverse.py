@@ -105,7 +105,7 @@ class IndexedReverse(Reverse):
         parts = self.parts[node].parts() if node in self.parts else []
         found = [select(conditions, value) for conditions, value in parts]
         # A result that a maximum only keeps from overflowing does not depend on it: no argmax.
-        return [] if node.op == MAX and self._is_zero(found) else found
+        return [] if _is_maximum(node) and self._is_zero(found) else found
 
     def _is_zero(self, found: Sequence[Node]) -> bool:
         """Return whether a sum is zero, which may show only if results are written out."""
@@ -143,3 +143,12 @@ class IndexedReverse(Reverse):
                 if solution and any(part.op == ARGMAX for part in solution.nodes):
                     found = reduce.substitute(found, {index: solution}, self.ranges)
         return found
+
+
+def _is_maximum(node: Node) -> bool:
+    """Return whether a node is a maximum over an index, or of one and others, or one that is safe.
+
+    So `max(max[m](a[n, m]), s)`, and `where(t > -inf, t, 0)` of a maximum t.
+    """
+    of_some = node.op in {"maximum", "minimum", "where", "clamp"}
+    return node.op == MAX or (of_some and any(map(_is_maximum, node.args)))
