@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from pullback.define.line import Line
 from pullback.define.math import infer
+from pullback.define.math.boundaries import WrongBoundary
 from pullback.define.math.functions import CONSTANTS
 from pullback.define.math.grammar import FormulaSyntax, parse_statement
 from pullback.define.math.index import BATCH, Affine
@@ -27,6 +28,7 @@ from pullback.define.math.subscripts import (
     include_batch,
     is_batch,
 )
+from pullback.diagnostic import PullbackError
 
 
 def nodes_of(text: str, names: Mapping[str, Node], outputs: Sequence[str], of: str) -> list[Node]:
@@ -109,11 +111,7 @@ def values_of(program: FormulaProgram, statements: list[Statement]) -> list[Node
                 reader.scope = {label: program.results[label] for label in own}
                 given[name] = _known_as(program, name, reader.value(value), statement)
         else:
-            raise FormulaOutputs.error(
-                f"{program.of}: this value is assigned to nothing",
-                at=statement.text,
-                help=f"write {next(iter(outputs))} = ...",
-            )
+            raise _of_nothing(program, statement, plain[plain.index(statement) + 1 :])
     for name in outputs:
         if name not in given:
             raise FormulaOutputs.error(
@@ -122,6 +120,27 @@ def values_of(program: FormulaProgram, statements: list[Statement]) -> list[Node
                 help=f"add '; {name} = ...'",
             )
     return [given[name] for name in outputs]
+
+
+def _of_nothing(
+    program: FormulaProgram, statement: Statement, later: Sequence[Statement]
+) -> PullbackError:
+    """Return the error of values that no name gets: what comes after them may be why."""
+    name = next(iter(program.outputs))
+    for each in later:
+        if each.name in program.outputs and each.subscripts:
+            return WrongBoundary.error(
+                f"{program.of}: this is no boundary of '{each.name}'",
+                at=each.text,
+                help="a boundary is one place, as [-1] or [size(t)], or all that is beyond an end, "
+                "as [t < 0] or [t >= size(t)]",
+            )
+    parts = f", or after {later[-1].text}" if later and later[-1].name else ""
+    return FormulaOutputs.error(
+        f"{program.of}: this value is assigned to nothing",
+        at=statement.text,
+        help=f"write {name} = ...{parts}",
+    )
 
 
 def _known_as(program: FormulaProgram, name: str, value: Node, statement: Statement) -> Node:
