@@ -267,11 +267,17 @@ def _refused(states: Sequence[State], reads: Sequence[StateRead], of: str) -> Pu
             f"sum[k < 8](where(lag == k, 1, 0)*pad({read.state}[t - 1 - k]))",
         )
     first = reads[0] if reads else None
+    moved = {index for read in reads for index, shift in read.shifts.items() if shift != (0, 0)}
+    fronts = (
+        f"; fronts are looked for along {MOST_SEQUENTIAL} indices, with weights up to {MOST_WEIGHT}"
+        if len(moved) > 1
+        else ""
+    )
     return NoOrder.error(
         f"{of}: no order of the elements of {names} has all that each one reads before it",
         at="; ".join(dict.fromkeys(map(shown, reads))) if first else None,
         help="let every read lie on one side, t - 1 or t + 1; what needs both is an equation "
-        "system, for torch.linalg.solve",
+        f"system, for torch.linalg.solve{fronts}",
     )
 
 
