@@ -17,7 +17,12 @@ from pullback.kernels.toolchain import find
 
 pytestmark = pytest.mark.compiler
 
-DTYPES = {"float": [torch.float32, torch.float16, torch.bfloat16, torch.int16, torch.uint8]}
+DTYPES = {
+    "float": [
+        *(torch.float32, torch.float16, torch.bfloat16),
+        *(torch.int64, torch.int16, torch.uint8),
+    ]
+}
 DTYPES["double"] = [torch.float64, torch.int64, torch.int16]
 # Masks of AVX-512, those of AVX2, and neither.
 NARROWER = ["-mno-avx512f", "-mno-avx"] if platform.machine() == "x86_64" else []

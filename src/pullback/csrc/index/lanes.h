@@ -231,6 +231,24 @@ PULLBACK_INLINE void store_masked(uint16_t* to, HalfWord value, Within within) {
   __builtin_ia32_storedquhi128_mask(shorts, Short(value), uint8_t(within.bits()));
 #endif
 }
+using Numbers [[gnu::vector_size(register_bytes)]] = long long;
+PULLBACK_INLINE Numbers load_numbers(const int64_t* from, Within within, int first) {
+  const auto* const own = reinterpret_cast<const long long*>(from + first);
+#if PULLBACK_REGISTER_BYTES == 64
+  return __builtin_ia32_loaddqudi512_mask(own, Numbers{}, uint8_t(within.bits() >> first));
+#else
+  return __builtin_ia32_loaddqudi256_mask(own, Numbers{}, uint8_t(within.bits() >> first & 15));
+#endif
+}
+PULLBACK_INLINE void store_numbers(int64_t* to, Numbers value, Within within, int first) {
+  auto* const own = reinterpret_cast<long long*>(to + first);
+#if PULLBACK_REGISTER_BYTES == 64
+  __builtin_ia32_storedqudi512_mask(own, value, uint8_t(within.bits() >> first));
+#else
+  __builtin_ia32_storedqudi256_mask(own, value, uint8_t(within.bits() >> first & 15));
+#endif
+}
+#define PULLBACK_MASKED_NUMBERS
 #elif !defined(__clang__) && defined(__AVX2__) && PULLBACK_REGISTER_BYTES == 32
 template <>
 inline constexpr bool is_masked<Compute> = true;
@@ -254,29 +272,43 @@ PULLBACK_INLINE void store_masked(Compute* to, Real value, Within within) {
   __builtin_ia32_maskstoreps256(vector, Lanes<int>(lanes_of(within)), value);
 #endif
 }
-#if !PULLBACK_DOUBLE
-/// Numbers of 64 bits, which fill two registers: rows of a few places are read so.
+/// The numbers of one register whose lanes are within, from the first one on.
+using Numbers [[gnu::vector_size(register_bytes)]] = long long;
+PULLBACK_INLINE Numbers mask_of(Within within, int first) {
+  const auto lane = numbers<Numbers>() + first;
+  return Numbers(lane >= within.begin) & Numbers(lane < within.end);
+}
+PULLBACK_INLINE Numbers load_numbers(const int64_t* from, Within within, int first) {
+  const auto* const vector = reinterpret_cast<const Numbers*>(from + first);
+  return __builtin_ia32_maskloadq256(vector, mask_of(within, first));
+}
+PULLBACK_INLINE void store_numbers(int64_t* to, Numbers value, Within within, int first) {
+  auto* const vector = reinterpret_cast<Numbers*>(to + first);
+  __builtin_ia32_maskstoreq256(vector, mask_of(within, first), value);
+}
+#define PULLBACK_MASKED_NUMBERS
+#endif
+#ifdef PULLBACK_MASKED_NUMBERS
+/// Places in a row of a few: through memory they would take most of what it takes.
 template <>
 inline constexpr bool is_masked<int64_t> = true;
-using Numbers [[gnu::vector_size(register_bytes)]] = long long;
 PULLBACK_INLINE Whole load_masked(const int64_t* from, Within within) {
-  const Whole mask = widened<int32_t>(lanes_of(within));
-  const auto half = [&](int first, Whole::Register mask) {
-    const auto* const vector = reinterpret_cast<const Numbers*>(from + first);
-    return Whole::Register(__builtin_ia32_maskloadq256(vector, Numbers(mask)));
-  };
-  return {half(0, mask.low), half(Whole::many, mask.high)};
+#if PULLBACK_DOUBLE
+  return Whole(load_numbers(from, within, 0));
+#else
+  using Register = Whole::Register;
+  return {Register(load_numbers(from, within, 0)),
+          Register(load_numbers(from, within, Whole::many))};
+#endif
 }
 PULLBACK_INLINE void store_masked(int64_t* to, Whole value, Within within) {
-  const Whole mask = widened<int32_t>(lanes_of(within));
-  const auto half = [&](int first, Whole::Register mask, Whole::Register value) {
-    auto* const vector = reinterpret_cast<Numbers*>(to + first);
-    __builtin_ia32_maskstoreq256(vector, Numbers(mask), Numbers(value));
-  };
-  half(0, mask.low, value.low);
-  half(Whole::many, mask.high, value.high);
-}
+#if PULLBACK_DOUBLE
+  store_numbers(to, Numbers(value), within, 0);
+#else
+  store_numbers(to, Numbers(value.low), within, 0);
+  store_numbers(to, Numbers(value.high), within, Whole::many);
 #endif
+}
 #endif
 
 /// Elements `step` bytes apart, in the lanes that are within; 0 in the others.
