@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -187,6 +188,11 @@ def test_a_number_below_zero_is_refused(operators: dict[str, Operator]) -> None:
     assert few(torch.ones(3), 2).shape == (3, 0)
     with pytest.raises(PullbackError, match=r"PB114.*'y' would be -1: m - 2 with m = 1"):
         few(torch.ones(3), 1)
+    for device, many in itertools.product(("cpu", "meta"), (2**62, 2**63 - 1)):
+        with pytest.raises(
+            PullbackError, match=r"PB114.*'y' would have 3 x .* more than any memory"
+        ):
+            few(torch.ones(3, device=device), many)
     # Of a sum there is nothing below zero, as there is nothing at zero.
     left = pb.operator("counts::left(x[n], m: int) -> y[n] = x*sum[k < m - 2](k + 1.0)")
     assert [left(torch.ones(1), m).item() for m in (0, 2, 5)] == [0, 0, 6]

@@ -7,6 +7,7 @@ the same order and with the same messages.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ RankMismatch = Rule("PB111", "rank-mismatch")
 SizeMismatch = Rule("PB112", "size-mismatch")
 BatchMismatch = Rule("PB113", "batch-mismatch")
 OutputSize = Rule("PB114", "output-size")
+# Of 8 bytes each, more than 64 bits count.
+MOST_ELEMENTS = 2**60
 AbsentDimension = Rule("PB115", "absent-dimension")
 
 Size = int
@@ -195,7 +198,7 @@ def output_shapes(
 
     Raises:
         PullbackError: PB106, a dimension that only a formula names; PB114, a size below zero
-            or a division by zero; PB115, a dimension that only an absent tensor has.
+            or beyond any memory, or a division by zero; PB115, a dimension that only an absent tensor has.
     """
     ints = {s.name: scalars.get(s.name, s.default) for s in line.scalars if s.type == "int"}
     values = {**sizes.dims, **cast("dict[str, Size]", ints)}
@@ -210,7 +213,14 @@ def output_shape(
     rank = len(output.before) + len(around) + len(output.after)
     sizes = [output_size(line, output, i, dim, values) for i, dim in core_dimensions(output, rank)]
     end = len(output.before)
-    return (*sizes[:end], *around, *sizes[end:])
+    found = (*sizes[:end], *around, *sizes[end:])
+    if all(type(size) is int for size in found) and math.prod(found) > MOST_ELEMENTS:
+        shown = " x ".join(map(str, found))
+        raise OutputSize.error(
+            f"{line.called}: '{output.name}' would have {shown} elements, more than any memory",
+            help="check the sizes and int scalars that the call was given",
+        )
+    return found
 
 
 def output_size(
