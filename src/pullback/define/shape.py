@@ -198,7 +198,8 @@ def output_shapes(
 
     Raises:
         PullbackError: PB106, a dimension that only a formula names; PB114, a size below zero
-            or beyond any memory, or a division by zero; PB115, a dimension that only an absent tensor has.
+            or beyond any memory, or a division by zero; PB115, a dimension that only an absent
+            tensor has.
     """
     ints = {s.name: scalars.get(s.name, s.default) for s in line.scalars if s.type == "int"}
     values = {**sizes.dims, **cast("dict[str, Size]", ints)}
