@@ -119,10 +119,10 @@ def to_whole_bound(bound: Node) -> Node:
 def require_condition(node: Node, function: FunctionRow) -> None:
     """Stop at a number where a condition is needed."""
     if node.type != "bool":
-        word = function.name.removeprefix("logical_")
-        raise Misfit(
-            f"'{word}' takes conditions, and this is a number: write {show.format_node(node)} != 0"
-        )
+        word, shown = function.name.removeprefix("logical_"), show.format_node(node)
+        # An index of a part has no name of the user's; and a part is a number, whatever is in it.
+        cure = f"write {shown} != 0" if "@" not in shown else "compare it, as with != 0"
+        raise Misfit(f"'{word}' takes conditions, and this is a number: {cure}")
 
 
 def require_order(node: Node) -> None:
