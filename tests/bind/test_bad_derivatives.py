@@ -51,6 +51,7 @@ DECLARED: dict[str, tuple[Any, str, str]] = {
     "list of another type": ({"a": "aten::flip(grad, [0.5])", "b": None}, "PB322", "List[float]"),
     "unknown index": ({"a": "grad[n]*b", "b": None}, "PB145", "pbtest::declared for 'a'"),
     "unbounded index": ({"a": "grad*sum[k](1.0)", "b": None}, "PB142", "pbtest::declared for 'a'"),
+    "number": ({"a": 3, "b": None}, "PB122", "is an int, and not an expression"),
     "unknown named operator": ("pbtest::nowhere", "PB321", "nowhere"),
     "operator without its namespace": ("mul", "PB321", "did you mean 'pbtest::mul'"),
     "call instead of a name": ("mul(grad, b)", "PB321", "did you mean 'pbtest::mul'"),

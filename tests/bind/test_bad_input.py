@@ -403,3 +403,15 @@ def test_an_operator_of_someone_else_is_not_replaced(qualname: str) -> None:
     torch.testing.assert_close(torch.sin(ones(1)), torch.sin(ones(1)))
     torch.testing.assert_close(ones(2) * 3, 3 * ones(2))
     library._destroy()
+
+
+@pytest.mark.parametrize("line", [None, b"pbtest::bytes(x[n]) -> y[n] = x", 3])
+def test_a_line_is_a_text(line: Any) -> None:
+    with pytest.raises(PullbackError, match=r"PB355.*a line is a text"):
+        pb.operator(line)
+
+
+@pytest.mark.parametrize("line", ["", "  "])
+def test_a_line_is_not_empty(line: str) -> None:
+    with pytest.raises(PullbackError, match=r"PB101.*expected a namespace"):
+        pb.operator(line)

@@ -228,3 +228,22 @@ def test_a_matrix_that_nobody_gave_is_not_put_into_memory() -> None:
         for step in made
         for output in step.kernel.nest.outputs
     )
+
+
+@pytest.mark.parametrize("shape", [(3, 50, 40), (300, 300, 3)])
+def test_scatters_that_need_one_another_have_an_order_each(
+    shape: tuple[int, int, int], seed: int
+) -> None:
+    """The places of a maximum, in the gradients of gradients. Costs 5 s each."""
+    n, m, d = shape
+    operator = pb.operator(
+        f"hoisted::weighted{n}(q[n, d], k[m, d], w[m]) -> a[n] ="
+        " s[n, m] = sum[d]((q[n, d] - k[m, d])**2)*w[m]; a = max[m](s[n, m])"
+    )
+    leaves = [torch.randn(s, dtype=torch.float64).requires_grad_() for s in ((n, d), (m, d), (m,))]
+    totals: list[Tensor] = []
+    for f in (operator, lambda q, k, w: ((q[:, None] - k).square().sum(-1) * w).amax(1)):
+        first = torch.autograd.grad(f(*leaves).sin().sum(), leaves, create_graph=True)
+        totals.append(sum((g.sin().sum() for g in first), torch.zeros(())))
+    found, wanted = (torch.autograd.grad(total, leaves) for total in totals)
+    torch.testing.assert_close(found, wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 from pullback.cli import app, doctor, new, screen
 from pullback.kernels import cache, toolchain
+from pullback.kernels.cache_folder import CacheNotice
 from tests.fresh import python
 
 COMMANDS = ("tour", "new", "build", "check", "explain", "doctor", "cuda", "cache")
@@ -62,6 +64,37 @@ def test_a_fault_of_ours_asks_for_a_report(monkeypatch: pytest.MonkeyPatch) -> N
     assert result.exit_code == 2
     assert "ZeroDivisionError" in result.stderr
     assert "This is a fault of pullback. Report it" in result.stderr
+
+
+def test_a_file_that_cannot_be_written_is_no_fault_of_ours(tmp_path: Path) -> None:
+    way = tmp_path / "file"
+    way.touch()
+    for target in (way / "below", Path("/proc/below")):
+        result = CliRunner().invoke(app, ["new", "foo", "--into", str(target)])
+        assert result.exit_code == 2
+        assert "PB808" in result.stderr
+        assert "fault of pullback" not in result.stderr
+
+
+def test_a_full_disk_is_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(doctor, "versions", fill)
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("file-unusable [PB808]: No space left on device")
+
+
+def test_a_cache_that_is_a_file_can_be_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PULLBACK_CACHE", str(tmp_path / "file"))
+    with pytest.warns(CacheNotice, match="cannot be used"):
+        result = CliRunner().invoke(app, ["cache", "clean"])
+    assert (result.exit_code, result.exception) == (0, None)
+    assert (tmp_path / "file").is_file()
 
 
 def test_errors_are_data_where_json_is_asked_for() -> None:

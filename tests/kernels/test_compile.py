@@ -267,6 +267,15 @@ class TestWithCxx:
         wrap(work, monkeypatch, "echo 'fatal error: x.o: No space left on device'; exit 1")
         assert finding_of(plan_in(work)).code == "PB204"
 
+    def test_a_disk_without_room_for_what_the_compiler_says(
+        self, work: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wrap(work, monkeypatch, "exit 1")
+        assert finding_of(plan_in(work)).code == "PB202"
+        full = SimpleNamespace(total=2**20, used=2**20, free=0)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+        assert finding_of(plan_in(work)).code == "PB204"
+
     @pytest.mark.parametrize(
         "script",
         ["kill -9 $$", "echo 'g++: fatal error: Killed signal terminated program cc1plus'; exit 1"],

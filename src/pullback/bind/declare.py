@@ -16,6 +16,7 @@ from pullback.define.line import Line
 from pullback.define.operator import Accuracy, Autocast, Definition
 from pullback.define.parse import parse
 from pullback.define.source import Source
+from pullback.diagnostic import an
 
 if TYPE_CHECKING:
     from pullback.define.math.formula import Formula
@@ -74,6 +75,11 @@ def operator(  # noqa: PLR0913  (an operator's parts, each by its name)
             PB3xx, it cannot be registered; PB407, with `check`, its derivative has a fault, though
             it is defined all the same.
     """
+    if not isinstance(line, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise WrongDeclaration.error(
+            f"a line is a text, and this is {an(type(line).__name__)}",
+            help='write it between quotes: pb.operator("demo::f(x[n]) -> y[n] = x*x")',
+        )
     if is_name(line) and function is None and line in operators:
         return operators[line]
     if example is not None and function is None and not check:

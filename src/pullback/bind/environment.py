@@ -83,5 +83,12 @@ def query_environment(python: str) -> Environment:
             reason=answer.stderr.strip().rpartition("\n")[2],
             help="install torch there",
         )
-    version, root, headers, soabi = json.loads(answer.stdout.splitlines()[-1])
+    try:
+        version, root, headers, soabi = json.loads(answer.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise NoEnvironment.error(
+            f"{python} does not say which PyTorch it has",
+            reason="it answers nothing that Python would",
+            help="name an interpreter, such as --for ~/envs/older/bin/python",
+        ) from None
     return Environment(version, Path(root), Path(headers), soabi)

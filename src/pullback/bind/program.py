@@ -338,10 +338,15 @@ def _read_program(
     return Program(tuple(wiring.calls), tuple(found.get(name) for name in names))
 
 
-def _read_entry(wiring: Wiring, name: str, text: str | None) -> Reference | None:
+def _read_entry(wiring: Wiring, name: str, text: object) -> Reference | None:
     if text is None:
         return None
     of = f"{wiring.of} for '{name}'"
+    if not isinstance(text, str):
+        raise derivative.ExpressionSyntax.error(
+            f"{of} is {an(type(text).__name__)}, and not an expression",
+            help=f'write it as a text, "{name}": "2*grad", or None if it is always zero',
+        )
     expression = derivative.parse(text, of=of)
     derivative.require_names(expression, list(wiring.names), of=of)
     return wiring.expression(expression)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
 import traceback
@@ -13,9 +14,10 @@ from typer.core import TyperGroup
 
 from pullback.cli import build, cache, check, cuda, doctor, explain, new, tour
 from pullback.cli.screen import AS_JSON, answer, complain
-from pullback.diagnostic import PullbackError
+from pullback.diagnostic import PullbackError, Rule
 
 CANNOT_RUN = 2
+FileUnusable = Rule("PB808", "file-unusable")
 
 
 class Commands(TyperGroup):
@@ -26,18 +28,40 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except PullbackError as error:
-            if ctx.meta.get(AS_JSON):
-                answer(ok=False, errors=[error])
-            else:
-                complain(str(error))
-            raise typer.Exit(CANNOT_RUN) from None
+            found = error
+        except OSError as error:
+            found = of_file(error)
+            if found is None:
+                tell_fault()
         except Exception as error:
             if is_typers(error):
                 raise
-            complain(traceback.format_exc())
-            complain("This is a fault of pullback. Report it with the text above and the output of")
-            complain("'pullback doctor', so that it can be fixed.")
-            raise typer.Exit(CANNOT_RUN) from None
+            tell_fault()
+            found = None
+        if found and ctx.meta.get(AS_JSON):
+            answer(ok=False, errors=[found])
+        elif found:
+            complain(str(found))
+        raise typer.Exit(CANNOT_RUN)
+
+
+def tell_fault() -> None:
+    """Say of the error that is handled that it is ours."""
+    complain(traceback.format_exc())
+    complain("This is a fault of pullback. Report it with the text above and the output of")
+    complain("'pullback doctor', so that it can be fixed.")
+
+
+def of_file(error: OSError) -> PullbackError | None:
+    """Return the user's error where a file cannot be read or written; None for any other."""
+    is_full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+    path = error.filename2 or error.filename
+    if path is None and not is_full:
+        return None
+    return FileUnusable.error(
+        f"{path}: {error.strerror}" if path else str(error.strerror),
+        help="make room there, or name another path",
+    )
 
 
 def is_typers(error: Exception) -> bool:

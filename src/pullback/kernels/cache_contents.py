@@ -28,7 +28,8 @@ class Contents:
 
 def survey() -> list[Contents]:
     """Return all entries of the folders that are read."""
-    found = (path for root in folders() for path in sorted(root.iterdir()))
+    # A folder that stands in for one that cannot be used goes when it is emptied.
+    found = (path for root in folders() if root.is_dir() for path in sorted(root.iterdir()))
     return [look_at(path) for path in found if cache.ENTRY.fullmatch(path.name)]
 
 

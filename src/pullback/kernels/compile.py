@@ -40,6 +40,8 @@ ATTEMPTS = 5
 # A file's time is that of the last tick of the system's clock, up to 10 ms ago.
 TICK = 10_000_000
 
+# A disk with less room than this is full.
+ROOM = 2**16
 DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|File size limit exceeded")
 # A precompiled header that is damaged, or too much for the memory.
 NOT_THE_AUTHORS_FAULT = re.compile(r"internal compiler error|\.gch\b|compiler-killed")
@@ -277,6 +279,9 @@ def _failure(plan: BuildPlan, status: int, log: str) -> PullbackError:
     full, killed = DISK_FULL.search(log), KILLED.search(log)
     if full or -status == signal.SIGXFSZ:
         return _cannot_write(plan, full[0] if full else "File size limit exceeded")
+    # The compiler's own words may have had no room either.
+    if not log.strip() and shutil.disk_usage(cache.folder()).free < ROOM:
+        return _cannot_write(plan, "No space left on device")
     kept: Path | None = None
     with suppress(OSError):
         kept = cache.keep_log(plan, log)

@@ -394,6 +394,6 @@ def sort(
             for nest in nests([place], setting, sizes)
         ]
         first += min(ways, key=lambda way: estimate_cost(way.made(), setting.target, sizes)).nests
-    setting = replace(setting, segments=tuple(found.segments))
+    setting = replace(setting, segments=(*setting.segments, *found.segments))
     for nest in nests(found.outputs, setting, sizes):
         yield Candidate(nests=(*first, (nest, ())), setting=setting)
