@@ -393,6 +393,16 @@ def test_operand_that_is_doubled_many_times_is_not_spread_out(name: str) -> None
     gradients([((), summed, number(1.0))], {"x": ("n",)})
 
 
+def test_a_maximum_of_what_it_is_made_of_has_one_gradient() -> None:
+    value = build.apply("maximum", node.read("x", [at("n")]), number(0.0))
+    for step in range(40):
+        below = build.apply("lt", value, number(float(step)))
+        chosen = build.apply("where", below, value, number(0.0))
+        value = build.apply("maximum", value, chosen)
+    [gradient] = gradients([(("n",), value, number(1.0))], {"x": ("n",)})
+    assert gradient is not None
+
+
 def test_condition_of_a_gradient_stays_outermost_and_its_delta_is_solved() -> None:
     formula = parse("highest(x[n, m], y[n]) -> z[n] = max[m](maximum(x[n, m], y[n]))")
     gradient = derived(formula)["y"]

@@ -145,10 +145,11 @@ class IndexedReverse(Reverse):
         return found
 
 
-def _is_maximum(node: Node) -> bool:
+def _is_maximum(node: Node, deep: int = 3) -> bool:
     """Return whether a node is a maximum over an index, or of one and others, or one that is safe.
 
-    So `max(max[m](a[n, m]), s)`, and `where(t > -inf, t, 0)` of a maximum t.
+    So `max(max[m](a[n, m]), s)`, and `where(t > -inf, t, 0)` of a maximum t. Only so `deep`: what
+    is written of itself has as many ways down as 2 has powers.
     """
-    of_some = node.op in {"maximum", "minimum", "where", "clamp"}
-    return node.op == MAX or (of_some and any(map(_is_maximum, node.args)))
+    of_some = deep > 0 and node.op in {"maximum", "minimum", "where", "clamp"}
+    return node.op == MAX or (of_some and any(_is_maximum(arg, deep - 1) for arg in node.args))
