@@ -29,15 +29,12 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except PullbackError as error:
             found = error
-        except OSError as error:
-            found = of_file(error)
-            if found is None:
-                tell_fault()
         except Exception as error:
             if is_typers(error):
                 raise
-            tell_fault()
-            found = None
+            found = of_file(error)
+            if found is None:
+                tell_fault()
         if found and ctx.meta.get(AS_JSON):
             answer(ok=False, errors=[found])
         elif found:
@@ -52,8 +49,10 @@ def tell_fault() -> None:
     complain("'pullback doctor', so that it can be fixed.")
 
 
-def of_file(error: OSError) -> PullbackError | None:
+def of_file(error: Exception) -> PullbackError | None:
     """Return the user's error where a file cannot be read or written; None for any other."""
+    if not isinstance(error, OSError):
+        return None
     is_full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
     path = error.filename2 or error.filename
     if path is None and not is_full:

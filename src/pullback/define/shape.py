@@ -21,9 +21,10 @@ RankMismatch = Rule("PB111", "rank-mismatch")
 SizeMismatch = Rule("PB112", "size-mismatch")
 BatchMismatch = Rule("PB113", "batch-mismatch")
 OutputSize = Rule("PB114", "output-size")
+AbsentDimension = Rule("PB115", "absent-dimension")
+
 # Of 8 bytes each, more than 64 bits count.
 MOST_ELEMENTS = 2**60
-AbsentDimension = Rule("PB115", "absent-dimension")
 
 Size = int
 Shape = Sequence[Size]
